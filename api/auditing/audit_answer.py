@@ -9,7 +9,7 @@ from api.auditing.audit_report import summarise_audit
 from api.auditing.audit_request import AuditRequest
 from api.auditing.audited_problem import make_audited_problem
 from api.auditing.configuration_audit import audit
-from api.auditing.configuration_files import ASSUMED_GPU, read_configuration
+from api.auditing.configuration_files import read_configuration
 from profiles.configurations.audit_question import AuditQuestion
 from profiles.configurations.known_models import find_sheet
 from profiles.load import workload_of
@@ -20,10 +20,9 @@ def answer_audit(request: AuditRequest) -> dict[str, Any]:
     model = request.model if request.config is None else json.dumps(request.config)
     given = {each.name: getattr(request, each.name) for each in fields(AuditQuestion)}
     measured = None if request.workload is None else workload_of(request.workload, source="workload").profile
-    speed = request.network_gb_per_s
     try:
         found = read_configuration(AuditQuestion(**{**given, "model": model}))
-        sheet = find_sheet(request.gpu or ASSUMED_GPU, memory_gib=request.gpu_memory, network_gb_per_s=speed)
+        sheet = find_sheet(request.gpu, memory_gib=request.gpu_memory, network_gb_per_s=request.network_gb_per_s)
         problem = make_audited_problem(found, gpu=sheet, measured=measured)
     except ValueError as error:
         raise ValueError(_placed(str(error), request)) from None

@@ -39,6 +39,7 @@ _MEMORY_ERROR = (
 )
 """By docs/benchmarks/audits.md."""
 
+_DEGREES = ("tensor", "context", "experts", "pipeline", "data")
 WHERE_FROM = {
     "row": "come from measured rows",
     "interpolated": "are interpolated",
@@ -96,11 +97,7 @@ def _degrees(audit: Audit, found: BetterDegrees) -> dict[str, Any]:
     run, evidence = found.audited.run, found.plan.evidence
     assert evidence is not None
     return {
-        "tensor": run.tensor,
-        "context": run.context,
-        "experts": run.experts,
-        "pipeline": run.pipeline,
-        "data": run.data,
+        **{name: getattr(run, name) for name in _DEGREES},
         "time_ns": evidence.makespan_ns,
         "peak_bytes": max(evidence.peak_bytes.values()),
         "flags": [*degree_flags(run, before=audit.audited.run), *flags_of(found.audited, found.plan)],
@@ -171,11 +168,7 @@ def _configuration(audit: Audit) -> dict[str, Any]:
         "reserved_bytes": audit.audited.problem.cluster.devices[0].reserved_bytes,
         "network_bytes_per_s": audit.audited.sheet.outside,
         "devices": run.devices,
-        "tensor": run.tensor,
-        "context": run.context,
-        "experts": run.experts,
-        "pipeline": run.pipeline,
-        "data": run.data,
+        **{name: getattr(run, name) for name in _DEGREES},
         "stages_per_rank": run.chunks,
         "layout": shortened("|".join(shown_stages(run))) if run.stages else None,
         "order": run.order,

@@ -7,6 +7,7 @@ from pathlib import Path
 from profiles.configurations.argument_forms import ReadArguments, Value, read_arguments
 from profiles.configurations.audit_question import AuditQuestion
 from profiles.configurations.deepspeed_run import read_deepspeed
+from profiles.configurations.known_models import find_sheet
 from profiles.configurations.megatron_run import read_megatron
 from profiles.configurations.run_configuration import RunConfiguration
 from profiles.configurations.torchtitan_run import TABLE, TABLE_FIELD, UNREAD, read_titan_document, read_torchtitan
@@ -58,9 +59,6 @@ _MANIFEST = [re.compile(rf"(?:^|[{{,]\s*)[\"']?{name}[\"']?\s*:", re.MULTILINE) 
 _FASTEST_GB_PER_S = 1000
 """Of a GPU to others: no link of today is faster."""
 
-ASSUMED_GPU = "h100"
-"""GPU of a configuration that names none."""
-
 
 def read_configuration(asked: AuditQuestion) -> RunConfiguration:
     """Raises ValueError with file, flag, value and remedy."""
@@ -69,7 +67,7 @@ def read_configuration(asked: AuditQuestion) -> RunConfiguration:
     except RecursionError:
         raise ValueError(f"{asked.file}: is nested too deeply; give the arguments themselves") from None
     if asked.gpu is None:
-        run.notes.assumed.append(f"gpu = {ASSUMED_GPU}")
+        run.notes.assumed.append(f"gpu = {find_sheet(None).name.removesuffix('_sxm')}")
     if (asked.network_gb_per_s or 0) > _FASTEST_GB_PER_S:
         run.notes.assumed.append(f"network_gb_per_s = {asked.network_gb_per_s:,.0f}, in GB/s; is the unit right?")
     return run

@@ -3,19 +3,16 @@
 import sys
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, get_args
+from typing import Annotated, Literal, NamedTuple, get_args
 
 import typer
 
 from api.cli.options import arguments as arg
 from api.cli.options.declare import argument, count, network, option
 from api.cli.options.folded_help import Commands, folded
-from api.cli.output import report_json
+from api.cli.output import report_json, write_folder
 from api.failures import Exit, InputError
 from planner.option_values import LayoutTarget
-
-if TYPE_CHECKING:
-    from api.auditing.configuration_audit import Audit
 
 commands = Commands()
 
@@ -126,10 +123,11 @@ def audit_command(
     No GPU is needed: times come from measured tables, or from rates fitted to them. What is assumed, and what is not
     known, is named.
     """
+    from api.auditing.audit_files import audit_files
     from api.auditing.audit_report import render_audit, summarise_audit
     from api.auditing.audited_problem import make_audited_problem
     from api.auditing.configuration_audit import audit
-    from api.auditing.configuration_files import ASSUMED_GPU, read_configuration
+    from api.auditing.configuration_files import read_configuration
     from api.inputs import read_workload, reading, require_limits
     from profiles.configurations.audit_question import AuditQuestion
     from profiles.configurations.known_models import find_sheet
@@ -141,11 +139,11 @@ def audit_command(
         if answer.strict and found.notes.unknown:
             raise InputError(f"not known: {'; '.join(found.notes.unknown)}; leave them out, or --strict")
         measured = None if run.profile is None else read_workload(run.profile).profile
-        sheet = find_sheet(run.gpu or ASSUMED_GPU, memory_gib=run.gpu_memory, network_gb_per_s=run.network_gb_per_s)
+        sheet = find_sheet(run.gpu, memory_gib=run.gpu_memory, network_gb_per_s=run.network_gb_per_s)
         question = make_audited_problem(found, gpu=sheet, measured=measured)
         result = audit(question, time_limit_s=answer.time_limit, others=answer.other_degrees)
     if answer.output is not None:
-        _write(result, Path(answer.output))
+        write_folder(audit_files(result), Path(answer.output))
     if answer.json:
         report_json(summarise_audit(result))
     else:
@@ -225,15 +223,3 @@ def layout_command(
     shown = found.value if isinstance(found.value, str) else documents.dumps(found.value)
     sys.stdout.write(f"{shown}\n")
     sys.stderr.write(f"{pp} ranks x {found.virtual}; no layout takes {100 * found.gap:.1f} % less; {found.basis}\n")
-
-
-def _write(result: "Audit", folder: Path) -> None:
-    from api.auditing.audit_files import audit_files
-    from profiles.documents.whole_file import write_whole
-
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, text in audit_files(result).items():
-            write_whole(folder / name, text)
-    except OSError as error:
-        raise InputError(f"-o {folder}: cannot be written ({error.strerror}); choose another place") from None

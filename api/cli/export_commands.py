@@ -8,8 +8,8 @@ from api.cli.options import arguments as arg
 from api.cli.options.declare import option, written
 from api.cli.options.folded_help import Commands
 from api.cli.options.option_groups import PlanSource
-from api.cli.output import report, report_json, write_document
-from api.failures import InputError, as_input_errors
+from api.cli.output import report, report_json, write_document, write_folder
+from api.failures import as_input_errors
 
 if TYPE_CHECKING:
     from planner.plan import Plan
@@ -116,12 +116,7 @@ def export_torchtitan_command(
     plan, problem = source.read()
     with as_input_errors():
         files = make_torchtitan_files(problem, plan)
-    try:
-        Path(output).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{output}: no folder can be made there ({error.strerror}); choose another place") from None
-    for name, text in files.items():
-        write_document(text, str(Path(output) / name))
+    write_folder(files, Path(output))
     notes = unstated_note(problem, plan, what="torchtitan")
     _tell_ranks(titan_ranks(plan), source, answered=(plan, problem), notes=notes)
 

@@ -4,6 +4,7 @@ import json
 import os
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -71,6 +72,16 @@ def write_document(text: str, target: str | None) -> None:
         kept = _keep(text)
         remedy = f"copy it from {kept}" if kept else "choose another place"
         raise InputError(f"{target or '-'}: cannot be written ({error.strerror}); {remedy}") from None
+
+
+def write_folder(files: Mapping[str, str], folder: Path) -> None:
+    """The artefacts by file name, into a folder that is made where there is none."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{folder}: no folder can be made there ({error.strerror}); choose another place") from None
+    for name, text in files.items():
+        write_document(text, str(folder / name))
 
 
 def _keep(text: str) -> str:

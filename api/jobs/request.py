@@ -137,7 +137,7 @@ class PlanRequest:
 def require_labels(project: str, tags: tuple[str, ...]) -> None:
     """Raise ValueError for a project or tags that cannot be."""
     if len(tags) > MAX_TAGS:
-        raise ValueError(f"submission: has more than {MAX_TAGS} tags; leave some out")
+        raise ValueError(f"submission: tags: are more than {MAX_TAGS}; leave some out")
     for name, label in (*(("tags", tag) for tag in tags), *([("project", project)] if project else [])):
         if not LABEL.fullmatch(label):
             raise ValueError(

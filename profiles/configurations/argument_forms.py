@@ -36,15 +36,17 @@ MAX_LINE = 4096
 _LOGGED = re.compile(r"^.*?(?<![\w.])(\w+) \.{3,} (\S.*?) *$", re.MULTILINE)
 _WHOLE = re.compile(r"\[?(\d+)(?:\.0)?\]?")
 """A whole number as DeepSpeed's fork writes some: `[1]` experts of all blocks, stage `1.0`."""
-_DECORATION = re.compile(r"\x1b\[[\d;]*[mK]| \[repeated \d+x across cluster\]")
-"""Colours, and what Ray adds to a line that other processes print as well."""
+_DECORATION = re.compile(r"\x1b\[[\d;]*[mK]| \[repeated \d+x across cluster\]|\\n\"[,}].*")
+"""Colours, what Ray adds to a line that other processes print as well, and what containers' logs put behind one."""
 _OVERRIDE = re.compile(r"\+{0,2}([a-z_]\w*(?:\.\w+)+)=(.*)", re.DOTALL)
-_END = {"|", "|&", "&"}
+_END = {"|", "|&", "&", ")"}
 _REDIRECTION = re.compile(r"(?:\d?|&)(?:>>?|<{1,3})(.*)", re.DOTALL)
 """Of output or input; what follows at once, or else the next word, is a file."""
 _MORE_FLAGS = re.compile(r"\$\{?(\w*(?:ARG|OPT|FLAG|PARAM)\w*)(?:\[[@*]\])?\}?", re.IGNORECASE)
 """An array or a string of flags that the script does not set."""
 _UNSET = re.compile(r"\$\{?(\w+)(?:\[[@*]\])?\}?")
+_SUBSTITUTED = re.compile(r"\$[({]|`")
+"""Begins what a shell puts something else in the place of."""
 _SHORT_FLAG = re.compile(r"-(?![A-Za-z]{1,2}$)[^-\d.\s]\S*")
 """What argparse takes for no value."""
 _SWITCH = re.compile(
@@ -176,6 +178,9 @@ def _read_mapping(
     mapping: Mapping[str, Any], *, source: str, given: Mapping[str, str], is_class: bool
 ) -> ReadArguments:
     """A YAML or JSON document: Megatron's names, or those of another trainer around it."""
+    is_log = "_wandb" in mapping  # which keeps what a run was told, each value in a section
+    if is_log:
+        mapping = {name: each["value"] for name, each in mapping.items() if isinstance(each, dict) and "value" in each}
     stated = json.dumps(mapping, default=str)
     _require_known_trainer(re.findall(r'"([^"]+)": ', stated), source=source)
     trainer = of_mapping(mapping)
@@ -195,7 +200,7 @@ def _read_mapping(
     is_configuration = is_class or "num_kv_heads" in leaves
     return ReadArguments(
         values=_fields(leaves) if is_configuration else _named(leaves),
-        kind="mapping",
+        kind="log" if is_log else "mapping",
         unread=[f"what {file} sets" for file in files],
         trainer=trainer,
         kernels=dict(_KERNELS.findall(stated)),
@@ -252,6 +257,8 @@ def read_words(words: Sequence[str], *, environment: Mapping[str, str] | None = 
             unset.append(
                 f"${more[1]} (which the script does not decide; give --set {more[1]}='...', or nothing behind the = )"
             )
+        elif _SUBSTITUTED.match(word) and (not name or _takes_no_more(name, values.get(name))):
+            unset.append(f"{word[:60]} (which is not played; give the flags that it makes)")
         elif match := _OVERRIDE.fullmatch(word):
             overrides[match[1]] = match[2]
             name = ""

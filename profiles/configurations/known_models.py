@@ -51,8 +51,11 @@ SHEETS = {
 }  # fmt: skip
 """By name."""
 
+_ASSUMED_GPU = "h100"
+"""GPU of a configuration that names none."""
 
-def find_sheet(gpu: str, *, memory_gib: float | None = None, network_gb_per_s: float | None = None) -> GpuSheet:
+
+def find_sheet(gpu: str | None, *, memory_gib: float | None = None, network_gb_per_s: float | None = None) -> GpuSheet:
     """A GPU by its name, with or without its form, in any case, with what is stated otherwise than its sheet says.
 
     Raises ValueError that lists the names, and for a speed that no network has.
@@ -60,7 +63,7 @@ def find_sheet(gpu: str, *, memory_gib: float | None = None, network_gb_per_s: f
     least, most = SPEEDS_GB_PER_S
     if network_gb_per_s is not None and not least <= network_gb_per_s <= most:
         raise ValueError(f"--network-gb-per-s {network_gb_per_s:g}: give gigabytes per second, {least:g} to {most:,}")
-    wanted = gpu.lower().replace("-", "_")
+    wanted = (_ASSUMED_GPU if gpu is None else gpu).lower().replace("-", "_")
     for name in (wanted, f"{wanted}_sxm"):
         if name in SHEETS:
             sheet = SHEETS[name]
@@ -71,7 +74,7 @@ def find_sheet(gpu: str, *, memory_gib: float | None = None, network_gb_per_s: f
                 is_stated=network_gb_per_s is not None,
             )
     raise ValueError(
-        f"--gpu {gpu[:60]}: not known; give one of {', '.join(name.removesuffix('_sxm') for name in SHEETS)}"
+        f"--gpu {wanted[:60]}: not known; give one of {', '.join(name.removesuffix('_sxm') for name in SHEETS)}"
     )
 
 

@@ -94,11 +94,7 @@ class Taking:
             raise ValueError(f"{shown(name)}: has no value; give one")
         if value is not False and (match := re.search(r"\$\{?(\w+)", value)):
             asked = self.unsure.get(match[1])
-            why = (
-                "is not set in the script"
-                if asked is None
-                else f"depends on {asked}, which only the cluster can answer"
-            )
+            why = "is not set in the script" if asked is None else f"depends on {asked}, which is not decided here"
             raise ValueError(f"{shown(name, value)}: ${match[1]} {why}; give --set {match[1]}=VALUE")
         return None if value is False or value in NOTHING else value
 
@@ -142,9 +138,13 @@ def read_megatron(read: ReadArguments, *, options: Mapping[str, Value], model: s
 
     Raises ValueError with flag, value and remedy for what is not understood; what Megatron would refuse is noted.
     """
-    notes = ReadingNotes(left_out=_left_out(read))
+    left_out = [] if read.script is None else read.script.left_out
+    notes = ReadingNotes(left_out=[statement for statement in left_out if re.match(r"\w+\+?=", statement)])
     unsure = {} if read.script is None else read.script.unsure
-    take = Taking({**_own(read, notes), **read.values, **options}, notes, unsure=unsure)
+    own = _own(read, notes)
+    if model is None and read.kind == "script" and read.trainer is None and read.values.get("group_query_attention"):
+        own = {"num_query_groups": "1"}  # Megatron's parser's
+    take = Taking({**own, **read.values, **options}, notes, unsure=unsure)
     try:
         run = _run(read, take, options=options, model=model)
     except ValueError:
@@ -340,13 +340,6 @@ def _require_interleaving(take: Taking, *, count: int, ranks: int, chunks: int, 
             f"pipeline_model_parallel_size = {ranks}: {chunks} stages per rank want {least} ranks or more{plain}; "
             "leave out the virtual stages"
         )
-
-
-def _left_out(read: ReadArguments) -> list[str]:
-    script = read.script
-    if script is None:
-        return []
-    return [statement for statement in script.left_out if re.match(r"\w+\+?=", statement)]
 
 
 def _is_sequence_parallel(take: Taking, read: ReadArguments, *, tensor: int) -> bool:
@@ -632,7 +625,9 @@ def _mixture(take: Taking, *, inner: int, blocks: int | None) -> ExpertShape | N
 
 def _dense_blocks(take: Taking, *, blocks: int | None) -> int:
     """Blocks without experts before those that have them; raises ValueError for other patterns."""
-    text = (take.text("moe_layer_freq") or "1").replace(" ", "").strip("()")
+    stated = take.text("moe_layer_freq") or "1"
+    text = f"[{stated.replace(' ', ',')}]" if re.fullmatch("[01]( [01])+", stated) else stated  # a list of YAML's
+    text = text.replace(" ", "").strip("()")
     text = "1" if text == "-1" else text
     found: list[str] = []
     for part in text.split("+"):
@@ -641,7 +636,7 @@ def _dense_blocks(take: Taking, *, blocks: int | None) -> int:
     whole = "".join(found)
     if not re.fullmatch(r"0*1+", whole):
         raise ValueError(
-            f"--moe-layer-freq {text[:60]}: experts have to be in all blocks behind the dense ones; "
+            f"--moe-layer-freq {stated[:60]}: experts have to be in all blocks behind the dense ones; "
             "write it so, e.g. [0]*3+[1]*58"
         )
     if "[" in text and blocks not in (None, len(whole)):
@@ -763,7 +758,7 @@ def _dtype(take: Taking, *, is_typed: bool) -> Dtype:
     if fp4:
         return "nvfp4"
     if fp8:
-        if (recipe := recipe or "delayed") not in _FP8:
+        if (recipe := (recipe or "delayed").rpartition(".")[2]) not in _FP8:
             raise ValueError(f"--fp8-recipe {recipe[:40]}: is not known; give one of {', '.join(_FP8)}")
         return _FP8[recipe]
     if not any(is_half):
@@ -894,9 +889,9 @@ def _with_given_ends(blocks: int, *, ranks: int, chunks: int, ends: tuple[int | 
     rest = blocks - (first or 0) - (last or 0)
     if rest < 0:
         raise ValueError(f"{blocks - rest} blocks on the first or last rank: the model has {blocks}; give fewer")
-    if between < 1 or rest % between:
+    if between < 0 or (rest % between if between else rest):
         raise ValueError(f"{rest} blocks do not divide by the {between} ranks between those with a number of their own")
-    sizes = [rest // between] * ranks
+    sizes = [rest // max(1, between)] * ranks
     sizes[0], sizes[-1] = sizes[0] if first is None else first, sizes[-1] if last is None else last
     if 0 in sizes:
         raise ValueError(f"{', '.join(map(str, sizes))} blocks per rank leave one without any; give each one")

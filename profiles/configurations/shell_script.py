@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from itertools import pairwise, takewhile
+from itertools import groupby, pairwise, takewhile
 
 from profiles.configurations.flag_meanings import meaning_of
 from profiles.configurations.megatron_trainers import SWIFT_COMMANDS
@@ -27,10 +27,11 @@ MAX_EXPANDED = 50_000
 MAX_STATEMENTS = 100_000
 """That are played, those of functions as often as they are called."""
 
-_ASSIGNMENT = re.compile(r"(?:(?:export|local|readonly|declare(?: -\w+)*)\s+)?([A-Za-z_]\w*)(\+?)=")
+_ASSIGNMENT = re.compile(r"(?:(?:export|local|readonly|(?:declare|typeset)(?: -\w+)*)\s+)?([A-Za-z_]\w*)(\+?)=")
 _REFERENCE = re.compile(
     r'"?\$\{(?P<array>[A-Za-z_]\w*)\[[@*]\]\}"?|"?\$(?P<all>[@*])"?'
-    r"|\$\{(?P<braced>[A-Za-z_]\w*|\d+)(?::?(?P<kind>[-=+?])(?P<other>(?:[^{}]|\{[^{}]*\})*))?\}"
+    r"|\$\{(?P<count>#?)(?P<list>[A-Za-z_]\w*)\[(?P<index>[^][]+)\]\}"
+    r"|\$\{(?P<braced>[A-Za-z_]\w*|\d+)(?:(?P<colon>:?)(?P<kind>[-=+?])(?P<other>(?:[^{}]|\{[^{}]*\})*))?\}"
     r"|\$\(\((?P<sum>[^()]*(?:\([^()]*\)[^()]*)*)\)\)|\$\[(?P<old>[^][]*)\]"
     r"|\$(?P<plain>[A-Za-z_]\w*|\d)"
 )
@@ -330,7 +331,7 @@ def _take(script: Script, statement: str, *, blocks: _Blocks, joined: str, depth
     elif word == "{":
         blocks.begin(word, taken=blocks.runs(joined))
     elif word in _OPENING:
-        blocks.begin(word, taken=_NO)
+        blocks.begin(word, taken=_NO if _is_empty(script, word, rest=rest) else _ask(script, statement))
         return
     elif word == "else" and blocks.open:
         blocks.other(taken=_YES)
@@ -340,7 +341,8 @@ def _take(script: Script, statement: str, *, blocks: _Blocks, joined: str, depth
             blocks.cases.pop()
         return
     elif word not in ("do", "else"):
-        if statement and blocks.taken(joined) == _NO:
+        is_repeated = any(closing == "done" for closing, _, _ in blocks.open) and program_of(statement.split())
+        if statement and (is_repeated or blocks.taken(joined) == _NO):
             script.left_out.append(" ".join(statement.split()))
         elif statement:
             was_sure, script.is_sure = script.is_sure, script.is_sure and blocks.taken(joined) == _YES
@@ -349,6 +351,14 @@ def _take(script: Script, statement: str, *, blocks: _Blocks, joined: str, depth
         return
     if rest:
         _take(script, rest.strip(), blocks=blocks, joined="", depth=depth)
+
+
+def _is_empty(script: Script, word: str, *, rest: str) -> bool:
+    """Whether a loop has no round, as where it goes through arguments that nobody gives."""
+    if word == "for":
+        _, within, words = _expand(script, rest).partition(" in ")
+        return bool(within) and words.strip(' "') in ("", "$@", "$*")
+    return _answer(script, rest) == (_YES if word == "until" else _NO)
 
 
 def _do(script: Script, statement: str, *, depth: int) -> int:
@@ -394,14 +404,18 @@ def _do(script: Script, statement: str, *, depth: int) -> int:
 
 
 def _set(script: Script, name: str, *, value: str) -> None:
-    """A value; where nobody knows whether it is set, the one that is given for it, behind what it begins with."""
+    """A value; where nobody knows whether it is set, what is given for it, or nothing for an argument not given."""
     known, present = script.variables, script.variables.get(name, "")
     if script.is_sure:
         known[name] = value
         script.unsure.pop(name, None)
         return
     kept = present if "--" in present and value.startswith(present) else ""
-    if value != present and (_matters(value[len(kept) :]) or _matters(present[len(kept) :])):
+    if (
+        value not in (present, "$OPTARG")
+        and not re.fullmatch(r"\$\d", value)
+        and (_matters(value[len(kept) :]) or _matters(present[len(kept) :]))
+    ):
         if name not in script.given:
             script.unsure[name] = script.asked
         known[name] = f"{kept} {script.given.get(name, f'${name}')}".strip()
@@ -451,20 +465,34 @@ def _expand(script: Script, text: str) -> str:
             return known.get(match["array"], match[0])
         if match["all"]:
             return known.get("@", f"${match['all']}")
+        if match["list"]:
+            return _element(script, match) or match[0]
         if (asked := match["sum"] if match["old"] is None else match["old"]) is not None:
             return _sum(script, asked) or match[0]
         name = match["braced"] or match["plain"]
         if match["kind"] == "+":
             return _expand(script, match["other"]) if known.get(name) else ""
-        if name not in known and match["kind"] in ("-", "="):
+        is_open = name not in known or (match["colon"] and _known_operand(script, known[name]) == "")
+        if is_open and match["kind"] in ("-", "="):
             other = _expand(script, match["other"].strip("\"'"))
-            return known.setdefault(name, other) if match["kind"] == "=" else other
+            known |= {name: other} if match["kind"] == "=" else {}
+            return other
         return known.get(name, f"${name}")
 
     found = _REFERENCE.sub(value, text)
     if len(found) > MAX_EXPANDED:
         raise ValueError(f"a statement grows to {len(found):,} characters; give the flags themselves")
     return found
+
+
+def _element(script: Script, match: re.Match[str]) -> str:
+    """The number of an array's elements, or one of them; empty: it is not known."""
+    words, index = _split(script.variables.get(match["list"], "")), match["index"]
+    if match["count"]:
+        return str(len(words)) if words and index in "@*" else ""
+    named = [word.partition("]=")[2] for word in words if word.startswith(f"[{_expand(script, index)}]=")]
+    place = _sum(script, index)
+    return named[-1] if named else words[int(place)] if place.isdecimal() and int(place) < len(words) else ""
 
 
 def _sum(script: Script, text: str) -> str:
@@ -531,20 +559,12 @@ def _known_operand(script: Script, word: str) -> str | None:
 
 def _any_answer(words: list[str | None], *, has_patterns: bool) -> int:
     """Tests joined by signs, of which `&&` binds more than `||`."""
-    return max(
-        min(_test(part, has_patterns=has_patterns) for part in _parts(words, signs=("&&", "-a")))
-        for words in _parts(words, signs=("||", "-o"))
-    )
+    parts = (_parts(each, signs=("&&", "-a")) for each in _parts(words, signs=("||", "-o")))
+    return max(min(_test(part, has_patterns=has_patterns) for part in each) for each in parts)
 
 
 def _parts(words: list[str | None], *, signs: tuple[str, str]) -> list[list[str | None]]:
-    parts: list[list[str | None]] = [[]]
-    for word in words:
-        if word in signs:
-            parts.append([])
-        else:
-            parts[-1].append(word)
-    return parts
+    return [list(part) for is_sign, part in groupby(words, key=signs.__contains__) if not is_sign] or [[]]
 
 
 def _test(words: list[str | None], *, has_patterns: bool) -> int:

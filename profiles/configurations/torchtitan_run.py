@@ -85,7 +85,7 @@ class _Fields:
 
     def count(self, name: str, otherwise: int) -> int:
         """A whole number, 1 or more."""
-        return self.number(name, least=1) or otherwise
+        return otherwise if (value := self.get(name)) is None else whole_number(name, value, least=1)
 
     def number(self, name: str, *, least: int) -> int | None:
         """A whole number; None where it is not stated, or -1, which leaves it to torchtitan."""

@@ -30,8 +30,13 @@ def read_yaml(text: str) -> list[Any]:
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # the fast one where there is one
+    def construct_document(self, node: yaml.Node) -> Any:
+        """Nothing may hold itself."""
+        self.deep_construct = True
+        return super().construct_document(node)
+
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = True) -> dict[Hashable, Any]:
-        """What is stated again must be the same scalar, unless it was merged (`<<`); nothing may hold itself."""
+        """What is stated again must be the same scalar, unless it was merged (`<<`)."""
         seen: dict[str, Any] = {}
         for name, value in node.value:
             if not isinstance(name, yaml.ScalarNode) or name.tag == "tag:yaml.org,2002:merge":

@@ -9,7 +9,7 @@ import typer
 from api.cli.options import serving_arguments as serving
 from api.cli.options.declare import option
 from api.cli.options.folded_help import Commands
-from api.failures import InputError
+from api.cli.output import write_folder
 
 commands = Commands()
 
@@ -82,11 +82,8 @@ def skills_command(folder: _Folder = Path(".agents/skills")) -> None:
 
     They say how to profile, plan, audit, and explain a gap.
     """
-    from api.agents.skill_files import write_skills
+    from api.agents.skill_files import NAMES, read_skill
 
-    try:
-        written = write_skills(folder)
-    except OSError as error:
-        raise InputError(f"{folder}: cannot be written ({error.strerror}); choose another folder") from None
-    for file in written:
-        print(file)
+    for name in NAMES:
+        write_folder({"SKILL.md": read_skill(name)}, folder / name)
+        print(folder / name / "SKILL.md")

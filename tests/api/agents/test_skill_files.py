@@ -9,8 +9,9 @@ import pytest
 import typer
 import yaml
 
-from api.agents.skill_files import NAMES, read_skill, write_skills
+from api.agents.skill_files import NAMES, read_skill
 from api.cli import app
+from api.cli.agents.agent_commands import skills_command
 from tests.test_house_rules import ROOT
 
 
@@ -46,7 +47,8 @@ def test_every_skill_is_written(tmp_path: Path):
     """Tests that all skills of the package are written below a folder, over those of before."""
     folders = sorted(path.name for path in (ROOT / "api/agents/skills").iterdir())
     assert folders == sorted(NAMES)
-    written = write_skills(tmp_path / "agent" / "skills")
+    written = [tmp_path / "agent" / name / "SKILL.md" for name in NAMES]
+    skills_command(tmp_path / "agent")
     written[0].write_text("old")
-    assert write_skills(tmp_path / "agent" / "skills") == written
+    skills_command(tmp_path / "agent")
     assert [file.read_text() for file in written] == [read_skill(name) for name in NAMES]

@@ -18,6 +18,7 @@ SCRIPT = "torchrun pretrain_gpt.py --num-layers 4 --hidden-size 64 --num-attenti
         ({"file": "a.b.yaml", "text": "num_layers: 3\nx: {num_layers: 4}"}, "/text"),
         ({"file": "a.sh", "text": SCRIPT.replace("4", "x")}, "/text"),
         ({"file": "a.sh", "text": SCRIPT, "gpu": "k80"}, "/gpu"),
+        ({"model": "llama3-8b", "gpu": ""}, "/gpu"),
         ({"file": "a.sh", "text": SCRIPT, "partition_method": "uniform"}, "/partition_method"),
         ({"file": "a.sh", "text": SCRIPT, "variables": ["1x"]}, "/variables"),
         ({"file": "a.sh", "text": SCRIPT, "config": {"model_type": "bert"}}, "/config"),

@@ -15,7 +15,7 @@ from api.auditing import configuration_audit as audit_module
 from api.auditing.audit_report import _DENSE_ERRORS, _EXPERT_ERRORS, _PRECISIONS, error_of, shown_gpu
 from api.auditing.audited_problem import make_audited_problem
 from api.auditing.configuration_audit import Audit, play_run
-from api.auditing.configuration_files import ASSUMED_GPU, read_configuration
+from api.auditing.configuration_files import read_configuration
 from api.cli import main
 from planner.errors import InfeasibleProblemError, NoPlanFoundError
 from planner.verify import verify
@@ -57,7 +57,7 @@ def fixture_model(tmp_path: Path) -> str:
 
 def audited(**asked: Any) -> audited_problem.AuditedProblem:
     question = AuditQuestion(**{"program": "megatron", **asked})
-    return make_audited_problem(read_configuration(question), gpu=question.gpu or ASSUMED_GPU)
+    return make_audited_problem(read_configuration(question), gpu=question.gpu or "h100")
 
 
 def test_the_recipe_that_does_not_fit() -> None:
@@ -205,6 +205,8 @@ def test_words_and_codes(model: str, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert (code, "all 2 GPUs are in one node; leave it out" in shown) == (2, True)
     code, shown = run("megatron", "--model", model, "--gpu", "x1", capsys=capsys)
     assert (code, "--gpu x1: not known; give one of a100" in shown) == (2, True)
+    code, shown = run("megatron", "--model", model, "--gpu", "", capsys=capsys)
+    assert (code, "--gpu : not known; give one of a100" in shown) == (2, True)
     script = tmp_path / "train.sh"
     script.write_text("python pretrain_gpt.py --bf16 --new-flag 3 --nccl-ub --lr 1\n")
     code, shown = run("megatron", str(script), "--model", model, capsys=capsys)

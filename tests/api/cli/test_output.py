@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from api.cli.output import write_folder
+from api.failures import InputError
 from planner.document import parse_plan
 from planner.verify import verify
 from profiles.load import load_workload
@@ -85,3 +87,11 @@ def test_what_its_place_does_not_take_is_kept(shell: Shell, monkeypatch: pytest.
     assert Path(found[1]).read_text() == shell.run("schema", "plan").out
     monkeypatch.setattr(tempfile, "tempdir", str(shell.folder / "missing"))
     assert re.search(f"{told}choose another place", shell.run("schema", "plan", "-o", "/dev/full").err)
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path):
+    """Tests that files go into a folder that is made with those above it, and a file in its place is refused."""
+    write_folder({"a.txt": "1"}, tmp_path / "b" / "c")
+    assert (tmp_path / "b" / "c" / "a.txt").read_text() == "1"
+    with pytest.raises(InputError, match=r"a\.txt: no folder can be made there .*; choose another place"):
+        write_folder({}, tmp_path / "b" / "c" / "a.txt")

@@ -13,6 +13,8 @@ from tests.profiles.configurations.test_megatron_run import FLAGS, as_log, run_o
         ({"num_virtual_stages_per_pipeline_rank": "2"}, ["E" + "t" * 8, "t" * 8, "t" * 8, "t" * 8 + "L"]),
         ({"num_layers_per_virtual_pipeline_stage": "8"}, ["E" + "t" * 8, "t" * 8, "t" * 8, "t" * 8 + "L"]),
         ({"decoder_first_pipeline_num_layers": "14"}, ["E" + "t" * 14, "t" * 18 + "L"]),
+        ({"decoder_first_pipeline_num_layers": "14", "decoder_last_pipeline_num_layers": "18"},
+         ["E" + "t" * 14, "t" * 18 + "L"]),
         ({"decoder_last_pipeline_num_layers": "12", "num_virtual_stages_per_pipeline_rank": "2"},
          ["E" + "t" * 10, "t" * 6, "t" * 10, "t" * 6 + "L"]),
         ({"account_for_embedding_in_pipeline_split": True, "account_for_loss_in_pipeline_split": True},
@@ -96,6 +98,7 @@ def test_what_is_not_understood(options: dict[str, Value], told: str) -> None:
         ("[0]+[1]*26", 1),
         ("([0]*1+[1]*3)", 1),
         ("[0,1,1,1]", 1),
+        ("0 1 1 1", 1),
         ("[0,1]*24", None),
         ("2", None),
     ],
@@ -119,13 +122,29 @@ def test_where_experts_are(pattern: str, dense: int | None) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["{}", "\x1b[32m{}\x1b[0m", "7: {}", "\x1b[36m(W pid=1)\x1b[0m {} [repeated 15x across cluster]"]
+    "line",
+    [
+        '{{"log":"{}\\n","stream":"stdout"}}',
+        '{{"log":"{}\\n"}}',
+        "{}",
+        "\x1b[32m{}\x1b[0m",
+        "7: {}",
+        "\x1b[36m(W pid=1)\x1b[0m {} [repeated 15x across cluster]",
+    ],
 )
 def test_decorated_logs(line: str) -> None:
     """Tests that colours, and what launchers put before and behind every line, are no values."""
     text = as_log(FLAGS)
     decorated = "\n".join(line.format(each) for each in text.splitlines())
     assert read_arguments(decorated, source="a.log").values == read_arguments(text, source="a.log").values
+
+
+def test_what_a_tracker_keeps_is_a_log() -> None:
+    """Tests that the configuration that Weights & Biases keeps of a run is read as its block of arguments."""
+    names = {name.replace("-", "_"): value for name, value in FLAGS.items()}
+    sections = "".join(f"{name}:\n  desc: null\n  value: {value}\n" for name, value in names.items())
+    read = read_arguments(f"wandb_version: 1\n_wandb:\n  value: {{}}\n{sections}", source="config.yaml")
+    assert (read.kind, read.values) == ("log", names)
 
 
 def test_logs_of_several_runs() -> None:

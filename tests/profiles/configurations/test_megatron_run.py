@@ -541,6 +541,7 @@ SIZES = "--num-layers 8 --hidden-size 1024 --num-attention-heads 16 --vocab-size
     [
         ("python pretrain_gpt.py --schedules-method dualpipev", "this order of two directions is not played"),
         ("python pretrain_gpt.py --noop-layers 6-7", "--noop-layers 6-7: is no list of numbers"),
+        ("python pretrain_gpt.py --standalone-embedding-stage", "in a stage of its own is read from --pipeline-model-"),
         ("python pretrain_gpt.py --lora-r 8", "--lora-r: adapters beside frozen weights"),
         ("python pretrain_gpt.py --enable-zbh1-pipeline", "order of zero bubbles"),
         ("python posttrain_gpt.py --stage dpo", "--stage dpo: passes of other models"),
@@ -698,7 +699,7 @@ def test_what_only_the_cluster_can_answer_is_asked_for() -> None:
     """Tests that a flag whose value depends on a file is refused with the condition, and read once it is given."""
     text = f"PP=4\n[ -f many ] || PP=8\npython pretrain_gpt.py {SIZES} --pipeline-model-parallel-size $PP --save $DIR"
     told = (
-        r"--pipeline-model-parallel-size: \$PP depends on \[ -f many \], which only the cluster .*; give --set PP=VALUE"
+        r"--pipeline-model-parallel-size: \$PP depends on \[ -f many \], which is not decided here; give --set PP=VALUE"
     )
     with pytest.raises(ValueError, match=told):
         run_of(text)
@@ -759,3 +760,16 @@ def test_gradients_add_up_in_the_type_that_megatron_takes(flags: str, held: int)
     """Tests that gradients of bf16 are raised by themselves, and those of fp16 only where it is asked for."""
     run = run_of(f"torchrun --nproc_per_node 8 pretrain_gpt.py {flags}", model="llama3-8b")
     assert (run.gradient_bytes, run.sum_bytes) == (held, held)
+
+
+def test_groups_of_queries_without_a_number() -> None:
+    """Tests that the switch alone means one group, as Megatron's parser has it, where the flags are the model."""
+    text = f"python pretrain_gpt.py {SIZES} --group-query-attention"
+    assert run_of(text).shape.key_value_heads == 1
+    assert run_of(f"{text} --num-query-groups 4").shape.key_value_heads == 4
+    assert (
+        run_of(
+            "python pretrain_gpt.py --group-query-attention --micro-batch-size 1", model="llama3-8b"
+        ).shape.key_value_heads
+        == 8
+    )

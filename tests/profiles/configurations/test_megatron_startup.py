@@ -19,6 +19,9 @@ def refusals_of(flags: str, *, before: str = "", model: str | None = None) -> li
     ("flags", "told"),
     [
         ("--bf16 true", "--bf16 'true': is a switch, and the parser takes no value; leave the value out"),
+        ("--fp8-format e5m2", "asks for --fp8-format e4m3 or --fp8-format hybrid beside"),
+        ("--recompute-granularity none", "asks for --recompute-granularity full or --recompute-granularity selective"),
+        ("--squared-relu", "asks for --disable-bias-linear or --no-bias-gelu-fusion or --swiglu beside"),
         ("--bf16=False", "--bf16 'False': is a switch"),
         ("--seq-length 64", "--max-position-embeddings 32 is less than --seq-length 64; give 64 or more"),
         (

@@ -248,12 +248,37 @@ python b.py --last $1"""
         ("TP=2\n((TP++))\npython a.py --b $TP", "$TP"),
         ("TP=$[2*2]\npython a.py --b $TP", "4"),
         ("TP=2\nunset TP\npython a.py --b ${TP:-1}", "1"),
+        ("TP=\npython a.py --b ${TP:-1}${TP-2}${TP:=3}$TP", "133"),
+        ("TP=$1\npython a.py --b ${TP:-1}", "1"),
+        ("typeset -i TP=4\npython a.py --b $TP", "4"),
+        ("A=(2 4 8)\nN=1\npython a.py --b ${A[N+1]}${#A[@]}", "83"),
+        ("declare -A A=([7b]=32 [70b]=80)\nM=70b\npython a.py --b ${A[$M]}", "80"),
+        ("A=(2)\npython a.py --b ${A[1]}", "${A[1]}"),
         ("#SBATCH --nodes=4\n#SBATCH --gres=gpu:h100:8 # all\npython a.py --b $SLURM_NNODES$SLURM_GPUS_ON_NODE", "48"),
     ],
 )
 def test_ways_to_set_a_variable(text: str, wanted: str) -> None:
     """Tests that defaults, arithmetic and Slurm's header set variables, and what is not known is set no longer."""
     assert words(text)[-1] == wanted
+
+
+@pytest.mark.parametrize(
+    ("loop", "wanted"),
+    [
+        ("for i in 1 2; do TP=$((TP*2)); done", "$TP"),
+        ("while [ $TP -lt 8 ]; do TP=$((TP*2)); done", "$TP"),
+        ("until [ $TP -ge 8 ]; do TP=$((TP*2)); done", "$TP"),
+        ('for each in "$@"; do TP=8; done', "2"),
+        ("while [ $# -gt 0 ]; do TP=8; shift; done", "2"),
+        ("until true; do TP=8; done", "2"),
+        ("while getopts t: flag; do case $flag in t) TP=$OPTARG;; esac; done", "2"),
+        ("while true; do if [ -n $1 ]; then TP=$1; fi; done", "2"),
+        ("for x in a b; do NAME=$x; done", "2"),
+    ],
+)
+def test_what_loops_set_is_not_decided(loop: str, wanted: str) -> None:
+    """Tests that a variable which a loop changes is asked for, and not where nobody gives the loop its arguments."""
+    assert words(f"TP=2\n{loop}\npython a.py --b $TP")[-1] == wanted
 
 
 def test_commands_that_are_not_read_are_named() -> None:
@@ -352,6 +377,23 @@ def test_numbers_beside_a_header_are_read() -> None:
     bare = "#SBATCH --gres=gpu\ntorchrun --nproc_per_node $SLURM_GPUS_ON_NODE pretrain_gpt.py --bf16"
     assert read_arguments(bare, source="train.sh").values["nproc_per_node"] == "$SLURM_GPUS_ON_NODE"
     assert read_arguments(bare, source="t.sh", given={"SLURM_GPUS_ON_NODE": "4"}).values["nproc_per_node"] == "4"
+
+
+@pytest.mark.parametrize(
+    "word", ["$(cat <<EOF\n--seq-length 8\nEOF\n)", "`cat flags`", '"${A[@]:0:4}"', "${X/--a/--b}"]
+)
+def test_flags_that_a_shell_would_make_are_named(word: str) -> None:
+    """Tests that what stands for flags and is not played is told, and is no part of the value before it."""
+    read = read_arguments(f"python a.py --bf16 {word} --lr 1e-4 {word} --seed $(date +%s)", source="train.sh")
+    assert read.values == {"bf16": True, "lr": "1e-4", "seed": "$(date +%s)"}
+    assert [each.partition("(which")[2] for each in read.strange] == [
+        " is not played; give the flags that it makes)"
+    ] * 2
+
+
+def test_a_command_in_brackets_ends_there() -> None:
+    """Tests that the bracket behind a command is no value of its last flag."""
+    assert read_arguments("( python a.py --seq-length 8 )", source="train.sh").values == {"seq_length": "8"}
 
 
 def test_arguments_that_are_elsewhere_are_no_values() -> None:

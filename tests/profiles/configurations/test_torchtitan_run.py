@@ -112,6 +112,7 @@ def test_torchtitan_with_parts_and_other_names() -> None:
             "[parallelism]\npipeline_parallel_degre = 4\ndata_parallel_shard_degree = 8",
             "pipeline_parallel_degre = 4: is not known; write parallelism.pipeline_parallel_degree, or leave it out",
         ),
+        ("[parallelism]\ntensor_parallel_degree = -1", "tensor_parallel_degree = -1: is not a whole number from 1 on"),
         (
             '[parallelism]\npipeline_parallel_degree = 2\npipeline_parallel_split_points = ["layer.9"]',
             r"split_points = \['layer.9'\]: are not blocks in order",

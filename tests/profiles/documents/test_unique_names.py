@@ -19,6 +19,8 @@ from profiles.estimates.hybrid_shapes import read_any_shape
         (read_yaml, "a: 1\nb: 2\na: 3", "line 3: a is written twice; write it once"),
         (read_yaml, "a: {b: [{c: 1, c: 2}]}", "line 1: c is written twice"),
         (read_yaml, "a: {b: 1}\na: {b: 2}", "line 2: a is written twice"),
+        (read_yaml, "&a [*a]", "line 1: not YAML .*recursive node.*; correct it"),
+        (read_yaml, "&a {b: *a}", "line 1: not YAML .*recursive node.*; correct it"),
         (read_yaml, "a: &a [*a]", "line 1: not YAML .*recursive node.*; correct it"),
         (read_yaml, "a: 1\nb: &b {c: *b}", "line 2: not YAML .*recursive node.*; correct it"),
         (read_yaml, "a: 1\n  b: 2", "line 2: not YAML .*; correct it"),
