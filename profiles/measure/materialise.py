@@ -229,18 +229,17 @@ def _are_near(one: torch.Tensor, other: torch.Tensor) -> bool:
     return torch.allclose(one, other, rtol=0.0, atol=near * scale, equal_nan=True)
 
 
-def other_samples(inputs: Tensors) -> tuple[int, int, Tensors]:
-    """How many samples inputs have, another number, and so many: half of them, or one and another one; all else is as
-    it is.
+def other_samples(inputs: Tensors, *, times: int = 0) -> tuple[int, int, Tensors]:
+    """How many samples inputs have, another number, and so many: `times` as many, or, where that is not said, half of
+    them, or one and another one; all else is as it is.
     """
     own = len(inputs[0]) if inputs[0].dim() else 1
-    other = own // 2 if own > 1 else 2
+    other = own * times or (own // 2 if own > 1 else 2)
     return own, other, tuple(_take(each, own, other=other) if each.dim() else each for each in inputs)
 
 
 def _take(tensor: torch.Tensor, own: int, *, other: int) -> torch.Tensor:
     if len(tensor) != own:
         return tensor
-    if other < own:
-        return tensor[:other].clone()
-    return torch.cat([tensor, tensor * 1.5 if tensor.is_floating_point() else tensor])
+    more = tensor * 1.5 if tensor.is_floating_point() else tensor
+    return torch.cat([tensor, *[more] * (other // own - 1)])[:other].clone()

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import partial
 from typing import Any, Literal
 
@@ -267,9 +268,7 @@ class _Walk:
         limit = free_bytes(self.device) if survey.memory_bytes is None else survey.memory_bytes
         if limit is None or survey.sheet is not None:
             return True
-        every = [self.records[name, own, width].sizes for name in self.takes]
-        grown = [(each.saved + each.weight_saved + 2 * each.inputs + each.workspace) * size // own for each in every]
-        needed = [each.state + more for each, more in zip(every, grown, strict=True)]
+        needed = [self.records[name, own, width].sizes.most(Fraction(size, own)) for name in self.takes]
         if survey.busy_processes == 1:
             return max(needed) <= limit
         return sum(needed) <= (limit // survey.busy_processes if survey.memory_bytes is None else limit)
@@ -474,12 +473,11 @@ class _Walk:
     def _reason_to_estimate(self, count: Any) -> str:
         if self.survey.sheet is not None:
             return f"no device at hand; {origin_of(self.survey.sheet)}"
+        return "" if count is None else self._lack(count(_UNIT, "").sizes.most())
+
+    def _lack(self, needed: int) -> str:
         limit = free_bytes(self.device) if self.survey.memory_bytes is None else self.survey.memory_bytes
-        if count is None or limit is None:
-            return ""
-        sizes = count(_UNIT, "").sizes
-        needed = sizes.state + sizes.saved + sizes.weight_saved + 2 * sizes.inputs + sizes.workspace
-        return f"it needs {needed:,} bytes and {limit:,} are free" if needed > limit else ""
+        return "" if limit is None or needed <= limit else f"it needs {needed:,} bytes and {limit:,} are free"
 
     def _rates(self) -> DeviceSheet:
         if self._sheet is None:
@@ -510,9 +508,8 @@ class _Walk:
         )
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
-        outputs = describe_tensors(layer_memory.results)
         return LayerRecord(
-            outputs=outputs,
+            outputs=describe_tensors(layer_memory.results),
             sizes=sizes,
             timings=timings,
             unsplit=layer_memory.unsplit,
@@ -522,19 +519,24 @@ class _Walk:
         ), layer_memory.results
 
     def _with_workspace(self, sizes: LayerBytes, segment: Segment, *, is_last: bool) -> LayerBytes:
-        """With the memory inside of operations, and what of a workspace stays with fewer (or more) samples.
+        """With the memory inside of operations, and what of a workspace stays with more samples.
 
-        A layer that cannot take them, or has no samples, is said to have no such part.
+        Fewer say nothing of more: it is the larger of what weights and what samples take. A layer that cannot take
+        more, or has no room for them, is said to have no such part.
         """
         workspace, fixed = _least_workspace(segment), 0
-        own, other, inputs = other_samples(segment.inputs)
+        times = max(2, (self.survey.share or max(self.survey.microbatch_sizes)) // len(self._target))
+        while times > 3 and self._lack(sizes.most(times)):
+            times //= 2
+        _, other, inputs = other_samples(segment.inputs, times=times)
         loss = segment.loss
         if is_last:
             loss = partial(_call_loss, self.model.loss, target=take_samples(self._target, other))
         part = Segment(segment.module, inputs, wants=segment.wants, waiting=segment.waiting, loss=loss)
         with suppress(RuntimeError, ValueError, IndexError):
-            there = _least_workspace(part)
-            fixed = (other * workspace - own * there) // (other - own)
+            more = 0 if self._lack(sizes.most(times)) else _least_workspace(part)
+            fixed = (times * workspace - more) // (times - 1) if more else 0
+            workspace = max(workspace, -(-more // times))
         return replace(sizes, workspace=max(0, workspace), fixed_workspace=max(0, min(fixed, workspace)))
 
 
@@ -546,6 +548,5 @@ def _least_workspace(segment: Segment) -> int:
 _UNIT = DeviceSheet(name="unit", operations_per_s=1, achieved_percent=100, bandwidth_bytes_per_s=1)
 
 
-def _call_loss(loss: Any, output: Any, *, target: torch.Tensor) -> torch.Tensor:
-    result: torch.Tensor = loss(output, target)
-    return result
+def _call_loss(loss: Any, output: Any, *, target: torch.Tensor) -> Any:
+    return loss(output, target)

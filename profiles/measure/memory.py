@@ -290,10 +290,7 @@ def count_bytes(tensors: Iterable[torch.Tensor]) -> int:
 
 def optimizer_bytes(optimizer: torch.optim.Optimizer | None) -> int:
     """Bytes of its state."""
-    if optimizer is None:
-        return 0
-    states = (value for state in optimizer.state.values() for value in state.values())
-    return count_bytes(value for value in states if isinstance(value, torch.Tensor))
+    return 0 if optimizer is None else count_bytes(optimizer.state.values())
 
 
 _PAGES = 2**16

@@ -5,6 +5,7 @@ import os
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,10 @@ class LayerBytes(StrictRecord):
     """The part of it that does not grow with the samples."""
     optimizer: int | None = None
     """What of `state` is the optimizer's; None: a journal that does not know."""
+
+    def most(self, times: int | Fraction = 1) -> int:
+        """What the layer takes of a device with so many times as many samples, if all but its state grows with them."""
+        return self.state + int(times * (self.saved + self.weight_saved + 2 * self.inputs + self.workspace))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -119,6 +119,13 @@ def test_layers_that_mix_samples_or_remember_them_are_known(make: Callable[[], n
     assert [part.training for part in module.modules()] == modes
 
 
+def test_samples_are_repeated_as_often_as_is_said():
+    """Tests that rows of samples are, and what has no sample per row stays as it is."""
+    own, other, (tokens, bias) = other_samples((torch.ones(2, 3, dtype=torch.int64), torch.ones(1, 4)), times=4)
+    assert (own, other, tokens.shape, bias.shape) == (2, 8, (8, 3), (1, 4))
+    assert other_samples((torch.ones(1, 2),), times=3)[2][0].tolist() == [[1, 1], [1.5, 1.5], [1.5, 1.5]]
+
+
 def test_other_samples_are_half_of_them_or_two():
     """Tests that what has no sample per row stays as it is."""
     own, other, (x, bias) = other_samples((torch.ones(6, 2), torch.ones(1, 4)))

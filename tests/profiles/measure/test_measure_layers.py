@@ -13,6 +13,7 @@ from torch.nn import functional  # noqa: E402
 from planner.execute.model.layer_alone import make_deferring  # noqa: E402
 from profiles.measure.clocks import Samples  # noqa: E402
 from profiles.measure.measure_layers import Survey, survey_model  # noqa: E402
+from profiles.measure.memory import LayerMemory  # noqa: E402
 from profiles.measure.model import Model  # noqa: E402
 from profiles.measure.segment import MeasuringEffort  # noqa: E402
 
@@ -198,3 +199,59 @@ def test_a_layer_that_gives_a_sparse_tensor():
 def test_sparse_gradients_are_measured():
     """Tests that an optimizer that takes them both ways is no reason to refuse."""
     survey_sparse(Table)
+
+
+@pytest.mark.parametrize("memory_bytes", [10**9, 10**6])
+def test_more_samples_tell_of_workspaces(monkeypatch: pytest.MonkeyPatch, memory_bytes: int):
+    """Tests that a head's workspace, a weight's gradient with few samples and logits with many, is foreseen for a
+    device's share; and that nothing stays of it where there is no room to see.
+    """
+
+    def count(segment: Any) -> int:
+        return LayerMemory(segment).workspace
+
+    monkeypatch.setattr("profiles.measure.measure_layers._least_workspace", count)
+    monkeypatch.setattr("profiles.measure.measure_layers.free_bytes", lambda _: memory_bytes)
+    inputs = torch.randn(64, 64, generator=torch.Generator().manual_seed(1))
+    model = Model(
+        layers={"head": lambda: nn.Linear(64, 128)},
+        loss=functional.cross_entropy,
+        batch=lambda _: (inputs, torch.zeros(64, dtype=torch.int64)),
+        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.0),
+    )
+
+    def measure(size: int, *, share: int) -> Any:
+        survey = Survey(microbatch_sizes=(size,), share=share, effort=MeasuringEffort(repetitions=1, warm_up=0))
+        return survey_model(model, survey, defer=make_deferring).records["head", size, 1]
+
+    small, whole = measure(8, share=512), measure(512, share=512)
+    if memory_bytes < 10**9:
+        assert (small.is_measured, small.sizes.fixed_workspace) == (True, 0)
+        return
+    foreseen = small.sizes.fixed_workspace + 64 * (small.sizes.workspace - small.sizes.fixed_workspace)
+    assert whole.sizes.workspace <= foreseen < 1.05 * whole.sizes.workspace
+    assert small.sizes.workspace >= 4 * 64 * 128
+
+
+@pytest.mark.parametrize(
+    ("here", "more", "found"),
+    [
+        (40, 40, (40, 40)),  # a weight's gradient, all of it
+        (40, 160, (40, 0)),  # samples, all of it
+        (40, 100, (40, 20)),
+        (40, 200, (50, 0)),  # the larger of both: what weights take here, what samples take there
+        (40, 30, (40, 40)),
+    ],
+)
+def test_workspaces_hold_what_was_measured_of_both_sizes(
+    monkeypatch: pytest.MonkeyPatch, here: int, more: int, found: tuple[int, int]
+):
+    """Tests that the part that stays and the part that grows add up to no less at either size."""
+    monkeypatch.setattr(
+        "profiles.measure.measure_layers._least_workspace", lambda segment: {2: here, 8: more}[len(segment.inputs[0])]
+    )
+    survey = Survey(microbatch_sizes=(2,), share=8, effort=MeasuringEffort(repetitions=1, warm_up=0))
+    model = make_model(tokens, LABELS.clamp(min=0))
+    sizes = survey_model(model, survey, defer=make_deferring).records["a", 2, 1].sizes
+    assert (sizes.workspace, sizes.fixed_workspace) == found
+    assert sizes.fixed_workspace + 4 * (sizes.workspace - sizes.fixed_workspace) >= more

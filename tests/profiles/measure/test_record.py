@@ -29,6 +29,12 @@ def test_the_spread_told_is_that_of_phases_that_count():
     assert spreads_that_count([]) == []
 
 
+def test_all_but_state_grows_with_samples():
+    """Tests that what a layer takes of a device is stated for more samples, too."""
+    sizes = make_record().sizes
+    assert sizes.most(3) - sizes.state == 3 * (sizes.most() - sizes.state) > 0
+
+
 def test_a_journal_remembers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Tests that records and tables come back, and a line cut short, in a letter even, goes without a new file."""
     path = tmp_path / "journal"
