@@ -201,7 +201,7 @@ def test_sparse_gradients_are_measured():
     survey_sparse(Table)
 
 
-@pytest.mark.parametrize("memory_bytes", [10**9, 10**6])
+@pytest.mark.parametrize("memory_bytes", [10**9, 150_000])
 def test_more_samples_tell_of_workspaces(monkeypatch: pytest.MonkeyPatch, memory_bytes: int):
     """Tests that a head's workspace, a weight's gradient with few samples and logits with many, is foreseen for a
     device's share; and that nothing stays of it where there is no room to see.
