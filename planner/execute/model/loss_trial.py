@@ -95,12 +95,13 @@ class ComparedLoss(_LossTrial):
 
 
 class TriedLoss(_LossTrial):
-    """A loss that is held against those of parts of its first microbatch."""
+    """A loss that is held against those of parts of its first microbatch, and of that and the next one together."""
 
     def __init__(self, loss: Callable[..., torch.Tensor], *, dims: Sequence[int | None], is_sum: bool) -> None:
         """`dims`: where samples lie in each of its outputs; `is_sum`: it adds up its samples."""
         super().__init__(loss, is_sum=is_sum)
         self.dims = dims
+        self._first: Tensors = ()
 
     def _try(self, outputs: Tensors, target: torch.Tensor) -> None:
         if None in self.dims and (self.is_sum or set(self.dims) == {None}):  # a model's own loss, say
@@ -109,13 +110,24 @@ class TriedLoss(_LossTrial):
             return
         count = len(target) if target.dim() else 1
         few = min(_MOST, count)
-        own = (
-            samples_of(each, k, start=0, length=few, count=count) for each, k in zip(outputs, self.dims, strict=True)
-        )
-        if gap := self._find_gap(tuple(own), target[:few], dims=self.dims, cuts=range(1, few)):
+        parts = zip(outputs, self.dims, strict=True)
+        first = tuple(samples_of(each, k, start=0, length=few, count=count) for each, k in parts)
+        *own, wanted = first = (*first, target[:few] if target.dim() else target)
+        cuts: Iterable[int] = range(1, few)
+        if [each.shape for each in self._first] == [each.shape for each in first]:
+            pairs = zip(self._first, first, (*self.dims, 0), strict=True)
+            *own, wanted = (torch.cat([a, b.detach()], k or 0) for a, b, k in pairs)
+            cuts = (few,)
+        elif self._may_keep(first):
+            self._first, self.is_tried = tuple(each.detach().clone() for each in first), False
+        if gap := self._find_gap(tuple(own), wanted, dims=self.dims, cuts=cuts):
             whole, joined = map(float, gap)
             raise ExecutionError(
-                f"the loss of {few} samples is {whole:.6g}, but by their parts {joined:.6g}, and each replica of the "
-                "last stage has a part of a microbatch; sum it over samples (loss_is_sum = True, with num_tokens where "
-                "they count unequally), or plan without replicas (--max-replicas 1)"
+                f"the loss of {len(wanted)} samples is {whole:.6g}, but by their parts {joined:.6g}, and each replica "
+                "of the last stage has a part of a microbatch; sum it over samples (loss_is_sum = True, with "
+                "num_tokens where they count unequally), or plan without replicas (--max-replicas 1)"
             )
+
+    def _may_keep(self, given: Tensors) -> bool:
+        is_small = sum(tensor.numel() for tensor in given) <= _MOST_NUMBERS
+        return is_small and not self._first and None not in self.dims and given[-1].dim() > 0

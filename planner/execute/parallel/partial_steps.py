@@ -29,6 +29,12 @@ SMALL_BYTES = 2**22
 long as one after the other, since temporaries leave the cache before they are used."""
 
 
+def steps_by_parameter(optimizer: optim.Optimizer) -> bool:
+    """Whether torch's own code alone is known to move each weight by itself: a hook may look at all of them."""
+    hooks = optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks
+    return type(optimizer) in BY_PARAMETER and not hooks
+
+
 class OptimizerStep:
     """Takes the steps of one optimizer: as it does itself, where somebody could tell the difference."""
 
@@ -40,8 +46,7 @@ class OptimizerStep:
     def take(self) -> None:
         """Update all weights from their gradients, as `optimizer.step` does."""
         groups, optimizer = self.optimizer.param_groups, self.optimizer
-        is_watched = optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks
-        if type(optimizer) not in BY_PARAMETER or is_watched:
+        if not steps_by_parameter(optimizer):
             with filled_groups(optimizer):
                 optimizer.step()
         elif any(_steps_together(group, is_accelerated=self.is_accelerated) for group in groups):

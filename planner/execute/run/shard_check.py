@@ -11,7 +11,7 @@ from torch import nn
 
 from planner.errors import ExecutionError
 from planner.execute.model.user_code import OwnCodeError
-from planner.execute.parallel.partial_steps import BY_PARAMETER, filled_groups
+from planner.execute.parallel.partial_steps import filled_groups, steps_by_parameter
 from planner.execute.parallel.sharding import ShardPiece, is_cut
 from planner.execute.parallel.update import make_optimizers, make_schedules, taking_step
 from planner.execute.stage.stage_module import make_layer
@@ -94,7 +94,7 @@ def _require_separate_steps(
     whole = [nn.Parameter(value.clone()) for value in values]
     made = make_optimizers(training, list(named.items()), stepped=whole)
     make_schedules(training, made)
-    if all(type(each) in BY_PARAMETER for each in made):
+    if all(map(steps_by_parameter, made)):
         return
     optimizers = _train(training, named, stepped=whole, grads=grads, whole=named)
     for layers in holdings if len(holdings) > 1 else ():
@@ -109,7 +109,8 @@ def _require_separate_steps(
                 kinds = ", ".join(type(each).__name__ for each in optimizers)
                 raise ExecutionError(
                     f"the plan's stages are stepped by several processes, but its optimizer ({kinds}) moves {name} "
-                    "otherwise without the others' weights; use one that moves each by itself, or plan for one device"
+                    "otherwise without the others' weights; use one that moves each by itself (clip by `max_norm`), or "
+                    "plan for one device"
                 )
 
 

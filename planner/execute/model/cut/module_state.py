@@ -83,6 +83,7 @@ class ReadState:
             for name, value in vars(part).items()
             if type(value) in ATOMS and name != "training"
         ]
+        self._weights = [(each, each.requires_grad, path) for path, each in module.named_parameters()]
 
     def outside(self) -> list[Any]:
         """Numbers and texts outside of modules, or held there by dictionaries and users' objects."""
@@ -96,6 +97,7 @@ class ReadState:
         rows = [(then, now, each.text) for then, now, each in zip(before, self.outside(), self._outside, strict=True)]
         if number < _FIRST or not number % _OFTEN:
             rows += [(then, holder.get(name, NOTHING), text) for holder, name, then, text in self._own]
+            rows += [(then, each.requires_grad, f"requires_grad of {path!r}") for each, then, path in self._weights]
         return next((text for then, now, text in rows if then is not now and then != now), "")
 
 

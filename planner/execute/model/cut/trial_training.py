@@ -154,8 +154,7 @@ class _Comparison:
             return torch.equal(one, other)
         if torch.equal(one, other):
             return True
-        largest = float(one.abs().max()) if one.numel() else 0.0
-        atol = self.relative * largest + floor
+        atol = self.relative * _largest(one) + floor
         return torch.allclose(one, other, rtol=0.0, atol=atol, equal_nan=True)
 
     def _compare_gradients(self, number: int) -> None:
@@ -165,7 +164,7 @@ class _Comparison:
                     f"the gradient of {path!r} is sparse, which is neither added up nor reduced; set sparse=False"
                 )
         grads = [each.grad for each in self.weights.values() if each.grad is not None]
-        floor = self.floor * max((float(grad.abs().max()) for grad in grads if grad.numel()), default=0.0)
+        floor = self.floor * max(map(_largest, grads), default=0.0)
         for path, weight in self.weights.items():
             mine = [copy.grad for copy in self.copies[path] if copy.grad is not None]
             total = sum(mine[1:], mine[0]) if mine else torch.zeros_like(weight)
@@ -180,7 +179,7 @@ class _Comparison:
     @torch.no_grad()
     def _step(self) -> None:
         norms = [each.grad.float().norm() for each in self.weights.values() if each.grad is not None]
-        rate = RATE / max(float(torch.stack(norms).norm()), 1e-30)
+        rate = RATE / max(float(torch.stack(norms).nan_to_num(0.0, posinf=0.0).norm()), 1e-30)
         for path, weight in self.weights.items():
             grads = [copy.grad for copy in self.copies[path] if copy.grad is not None]
             for copy in self.copies[path] if grads else ():
@@ -221,6 +220,11 @@ class _Comparison:
                     raise _DifferenceError(
                         f"buffer {path!r} differs after update {number + 1} from {where}{more}", path=path
                     )
+
+
+def _largest(tensor: torch.Tensor) -> float:
+    """Of its numbers, but those that are none or infinite."""
+    return float(tensor.abs().nan_to_num(0.0, posinf=0.0).max()) if tensor.numel() else 0.0
 
 
 def _size(tensor: torch.Tensor) -> str:

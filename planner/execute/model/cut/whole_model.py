@@ -74,7 +74,7 @@ class BatchReader:
         if self.reads is not None and (text := self.reads.find_changed(before, number=number)):
             raise RefusedModelError(
                 f"it comes with a change of {text}, which the model reads, but layers were made with what it was; give "
-                "the model what changes as one more tensor of the batch"
+                "the model what changes as one more tensor of the batch, or train on from its weights (--save-weights)"
             )
         if type(given) is tuple and [*map(type, given)] == _TWO and given[0].dim() == self._dimensions:
             return given[:1], given[1]

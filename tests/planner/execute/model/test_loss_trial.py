@@ -66,6 +66,7 @@ def test_losses_that_replicas_cannot_put_together_are_refused(loss: Callable[...
     torch.manual_seed(1)
     if LOSSES[loss]:
         assert torch.equal(tried(given, target), expected)
+        tried(given, target)
         assert tried.is_tried
         return
     with pytest.raises(ExecutionError, match=r"the loss of 5 samples is .*, but by their parts .*loss_is_sum = True"):
@@ -149,3 +150,18 @@ def test_losses_of_which_nothing_is_told(capfd: pytest.CaptureFixture[str]):
     assert found == compare(lambda output, target: (output - 2 * target).square().mean())[1]
     compare(functional.mse_loss, is_sum=True)
     assert "by halves" in capfd.readouterr().err
+
+
+def nearest(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """Nothing, unless two samples are of one class."""
+    alike = (target[:, None] == target) & ~torch.eye(len(target), dtype=torch.bool)
+    return (torch.cdist(output, output) * alike).sum() / len(target)
+
+
+def test_replicas_try_two_microbatches_together():
+    """Tests that a loss of pairs is refused where the samples of one microbatch make none."""
+    torch.manual_seed(0)
+    tried = TriedLoss(nearest, dims=(0,), is_sum=False)
+    tried(torch.randn(2, 3), torch.arange(2))
+    with pytest.raises(ExecutionError, match=r"the loss of 4 samples is .*, but by their parts 0,"):
+        tried(torch.randn(2, 3), torch.arange(2))

@@ -1,5 +1,6 @@
 """Optimizers that look at the weights of several stages."""
 
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -47,6 +48,28 @@ def test_joint_steps_want_all_weights_on_one_process(placement: str, is_joint: b
     with pytest.raises(
         ExecutionError, match=r"its optimizer \(Limiting\) moves l0:weight otherwise without the others"
     ):
+        require_sharding(plan, training, trained=find_trained(training), device=torch.device("cpu"))
+
+
+def clipped(parameters: list[Any], *, is_joint: bool) -> torch.optim.Optimizer:
+    """SGD with a hook that clips gradients, of all weights or of each."""
+    made = torch.optim.SGD(parameters, lr=1.0)
+    clip: Any = nn.utils.clip_grad_norm_ if is_joint else nn.utils.clip_grad_value_
+    made.register_step_pre_hook(lambda *_: clip(parameters, 0.01) and None)
+    return made
+
+
+@pytest.mark.parametrize("is_joint", [True, False])
+def test_hooks_of_steps_are_tried(is_joint: bool):
+    """Tests that torch's own optimizer with a hook that looks at all weights is refused, with what to give instead."""
+    training = Training(
+        layers={"l0": lambda: nn.Linear(3, 3), "l1": lambda: nn.Linear(3, 3)},
+        loss=nn.functional.mse_loss,
+        batch=lambda number: (torch.ones(8, 3), torch.ones(8, 3)),
+        optimizer=partial(clipped, is_joint=is_joint),
+    )
+    plan = make_random_plan("0 1", num_microbatches=2, cut=(1, 1))
+    with pytest.raises(ExecutionError, match=r"SGD.*clip by `max_norm`") if is_joint else nullcontext():
         require_sharding(plan, training, trained=find_trained(training), device=torch.device("cpu"))
 
 

@@ -855,7 +855,13 @@ def set_step(number: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "named"), [(of_number, "'FACTOR'"), (set_step, "'STEP'"), (None, "'p' of module 'blocks.1.drop'")]
+    ("change", "named"),
+    [
+        (of_number, "'FACTOR'"),
+        (set_step, "'STEP'"),
+        (None, "'p' of module 'blocks.1.drop'"),
+        ("freeze", "requires_grad of '"),
+    ],
 )
 def test_batches_change_nothing_that_the_model_reads(change: Any, named: str):
     """Tests that numbers outside of the model, and attributes of its modules, that come with a batch are named."""
@@ -865,6 +871,8 @@ def test_batches_change_nothing_that_the_model_reads(change: Any, named: str):
     def changing(number: int) -> Any:
         if change is None:
             model.blocks[1].drop.p = 0.5 * number
+        elif change == "freeze":
+            next(model.parameters()).requires_grad_(number == 0)
         else:
             change(number)
         return batch(number)
