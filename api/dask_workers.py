@@ -12,8 +12,8 @@ import platform
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
@@ -132,11 +132,6 @@ class DaskWorkers:
     ) -> "Future[tuple[Any, float] | None]":
         """As `Workers.submit` says."""
         return self._threads.submit(self._do, task, may_start=may_start, is_over=is_over)
-
-    def first_of(self, futures: "Sequence[Future[Any]]") -> int:
-        """As `Workers.first_of` says."""
-        wait(futures, return_when=FIRST_COMPLETED)
-        return next(number for number, future in enumerate(futures) if future.done())
 
     def close(self) -> None:
         """Forget what has not begun."""

@@ -8,6 +8,7 @@ lock, and so nothing is copied, compiled or imported twice.
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -91,8 +92,10 @@ class OrderSearch:
         self.is_exact = bool(follows_orders(self.net))
         self.lower_bound = lower_bound if self.by_span else max(lower_bound, int(net_lower_bound(self.net)))
         self.pool: list[Order] = []
-        self.round, self.num_ended, self.num_origins, self.round_s = 0, 0, 0, 0.0
-        """Rounds started, tasks taken in, seeds numbered, and seconds of the last task that was taken in."""
+        self.round, self.num_ended, self.num_origins = 0, 0, 0
+        """Rounds started, tasks taken in, and seeds numbered."""
+        self.task_s = [0.0] * _TASKS_PER_ROUND
+        """Seconds of the last task that was taken in, by place in its round: windows take longer than tabu search."""
         self.window = window or TaskWindow()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -107,6 +110,11 @@ class OrderSearch:
         order = self.pool[0]
         device_orders = decode(self.net, order.device_orders, lengths=order.lengths, first=self.searcher.first_member)
         return self.candidate.with_orders(device_orders, objective=order.objective)
+
+    @property
+    def round_s(self) -> float:
+        """Seconds that a round takes at least; 0.0: none has ended."""
+        return min(self.task_s)
 
     @property
     def num_actions(self) -> int:
@@ -137,16 +145,17 @@ class OrderSearch:
         self.window.make_room(_TASKS_PER_ROUND)
         numbers = range(self.round * _TASKS_PER_ROUND, (self.round + 1) * _TASKS_PER_ROUND)
 
-        def take(order: Order | None, seconds: float) -> None:
-            best, self.round_s, self.num_ended = self.pool[:1], seconds, self.num_ended + 1
+        def take(place: int, order: Order | None, seconds: float) -> None:
+            best, self.task_s[place], self.num_ended = self.pool[:1], seconds, self.num_ended + 1
             self._keep([] if order is None else [order])
             if on_better is not None and (not best or self.pool[0] is not best[0]):
                 on_better()
 
         work, pool = min(self.most_actions, self.params.first_actions << min(self.round, 10)), tuple(self.pool)
         start = _OrderRound(pool=pool, work=work)
-        tasks = [PortableTask(self, "_task", (number, start)) for number in numbers]
-        self.window.start(tasks, take, expected_s=self.round_s)
+        for place, number in enumerate(numbers):
+            task = PortableTask(self, "_task", (number, start))
+            self.window.start([task], partial(take, place), expected_s=self.task_s[place])
         self.round += 1
 
     def _room(self) -> tuple[ShortIntegers, Integers]:
@@ -186,7 +195,7 @@ class OrderSearch:
         if number < 4 or not pool:
             return self._tuned(number, work=work, seed=seed)
         if number % 2 == 0 and self.schedule is not None and self.num_actions <= _MAX_ACTIONS:
-            return self._windowed(pool[0], seed=seed)
+            return self._windowed(pool[0], number, work=work, seed=seed)
         if round_number % 5 == 3:
             return self._tuned(number, work=work, seed=seed)
         rng = np.random.default_rng(seed)
@@ -224,29 +233,21 @@ class OrderSearch:
             value, total = polish(self.net, device_orders, lengths, cooling, self.by_span, np.zeros(1, np.int64))
         return replace(order, objective=int(value), total=int(total), device_orders=device_orders, lengths=lengths)
 
-    def _windowed(self, order: Order, *, seed: int) -> Order | None:
+    def _windowed(self, order: Order, number: int, *, work: int, seed: int) -> Order | None:
         # takes a second to import, and many problems never need it
         from solver_models.schedule.large_neighbourhood_search import sweep
 
         assert self.schedule is not None
-        better = sweep(
-            self.schedule,
-            decode(self.net, order.device_orders, lengths=order.lengths, first=self.searcher.first_member),
-            time_limit_s=60.0,
-            params=self.cp_window,
-            seed=seed,
-        )
+        first = self.searcher.first_member
+        known = decode(self.net, order.device_orders, lengths=order.lengths, first=first)
+        better = sweep(self.schedule, known, time_limit_s=60.0, params=self.cp_window, seed=seed)
         if better is None:
             return None
         device_orders, lengths = self._room()
-        encode(
-            self.net,
-            better.device_orders,
-            device_orders=device_orders,
-            lengths=lengths,
-            first=self.searcher.first_member,
-        )
-        return self._rate(device_orders, lengths, origin=order.origin)
+        encode(self.net, better.device_orders, device_orders=device_orders, lengths=lengths, first=first)
+        found = self._rate(device_orders, lengths, origin=order.origin)
+        # windows make room that moves on the critical path use in a tenth of the time
+        return None if found is None else self._improved(found, number, work=work, seed=seed)
 
 
 def _objective(order: Order) -> tuple[int, int]:

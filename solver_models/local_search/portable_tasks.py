@@ -1,6 +1,6 @@
 """Tasks that other machines can do, and what a search knows of those machines."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -40,6 +40,3 @@ class Workers(Protocol):
 
         None if `may_start` denies it once its turn comes, or `is_over` says that nobody waits any more.
         """
-
-    def first_of(self, futures: "Sequence[Future[Any]]") -> int:
-        """The number of one that has ended; waits for the first."""

@@ -12,7 +12,7 @@ all that was found; where only time counts, it is what keeps the threads busy (`
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -43,7 +43,7 @@ class _Started:
 
 
 class TaskWindow:
-    """Tasks under way, and their results in the order in which they were started."""
+    """Tasks under way, and their results: in the order in which they were started, or where only time counts, ended."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class TaskWindow:
         self.waited_s = 0.0
         """Seconds in which the caller waited for results."""
         self._has_time, self._is_over = has_time, is_over
-        self._is_ordered = workers is None or first != most
+        self._is_ordered = first != most
         self._workers = workers
         self._executor = ThreadPoolExecutor(num_threads, thread_name_prefix="search")
         self._running: deque[_Started] = deque()
@@ -135,8 +135,8 @@ class TaskWindow:
     def _take_oldest(self) -> None:
         """Where results are taken in as they come: the first that has ended."""
         number, begin = 0, time.monotonic()
-        if self._workers is not None and not self._is_ordered:
-            number = self._workers.first_of([each.future for each in self._running])
+        if not self._is_ordered:
+            number = _first_of([each.future for each in self._running])
             self.waited_s += time.monotonic() - begin
         oldest = self._running[number]
         del self._running[number]
@@ -159,6 +159,11 @@ class TaskWindow:
 
     def _count(self, owner: str, seconds: float) -> None:
         self.seconds[owner] = self.seconds.get(owner, 0.0) + seconds
+
+
+def _first_of(futures: "Sequence[Future[Any]]") -> int:
+    wait(futures, return_when=FIRST_COMPLETED)
+    return next(number for number, future in enumerate(futures) if future.done())
 
 
 def _timed(call: Callable[[Given], Found], item: Given) -> tuple[Found, float]:

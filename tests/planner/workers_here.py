@@ -1,7 +1,7 @@
 """Workers whose tasks are pickled and done at once, in this process."""
 
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
@@ -25,6 +25,3 @@ class WorkersHere:
         self.num_tasks += 1
         future.set_result((found, 0.0))
         return future
-
-    def first_of(self, futures: "Sequence[Future[Any]]") -> int:
-        return len(futures) - 1

@@ -2,14 +2,20 @@
 
 from dataclasses import replace
 
+import pytest
+
+from benchmarks import orders
 from benchmarks.zero_bubble import METHOD_OF, SPAN_ROWS, Setting, make_problem
 from planner.baselines.layouts import EVEN
 from planner.baselines.registry import make_method_plan
 from planner.layout.costs import CostModel
-from planner.lowering import make_instance
+from planner.lowering import make_instance, make_schedule_instance
+from planner.plan import Stage
 from planner.problem import Problem
-from solver_models.local_search.order_search import OrderSearch
+from solver_models.local_search.order_search import OrderSearch, _OrderRound
 from solver_models.local_search.search import Searcher
+from solver_models.schedule import large_neighbourhood_search
+from solver_models.schedule.cp_neighbourhood import play_orders
 from solver_models.starts.first_candidates import make_seeds
 
 
@@ -37,3 +43,26 @@ def test_filling_up_leaves_the_first_device_its_only_wait():
     first_gradient = 32 * f + 31 * (i + 2 * c)
     wait = first_gradient - 64 * f
     assert search.pool[0].objective == 1000 * (256 * (f + i + w) + wait)
+
+
+def test_what_a_window_leaves_is_polished_in_the_same_task(monkeypatch: pytest.MonkeyPatch):
+    """Tests that a task whose windows change nothing still returns a shorter order, and one that fits."""
+    monkeypatch.setattr(large_neighbourhood_search, "sweep", lambda instance, known, **_: play_orders(instance, known))
+    problem = orders.make_problem(orders.uneven_times(4, seed=1), num_microbatches=12, memory=0.5)
+    costs = CostModel(problem)
+    searcher = Searcher(make_instance(problem, costs))
+    candidate = make_seeds(searcher)[0]
+    stages = tuple(
+        Stage(layers=layers, replicas=groups)
+        for layers, groups in zip(problem.options.partition or (), problem.options.placement or (), strict=True)
+    )
+    schedule = make_schedule_instance(problem, stages, costs=costs)
+    search = OrderSearch(searcher, candidate, schedule=schedule)
+    search.add([searcher.device_orders(candidate)[0]])
+    start = search.pool[0].objective
+    found = search._task(4, _OrderRound(pool=tuple(search.pool), work=500_000))
+    assert found is not None
+    assert found.objective < start
+    again = search._rate(found.device_orders, found.lengths, origin=0)
+    assert again is not None
+    assert again.objective == found.objective

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from random import Random
+from threading import Event
 
 import pytest
 
@@ -44,6 +45,17 @@ def test_knowledge_is_what_the_width_says():
     assert [len(known) for known in found[::2]][:6] == [0, 2, 3, 5, 6, 8]
     assert all(known == tuple(range(len(known))) for known in found)
     assert {2 * number + 2 - len(known) for number, known in enumerate(found[::2])} == {2, 3, 4, 5, 6}
+
+
+def test_a_long_task_keeps_no_thread_waiting():
+    """Tests that, where as many tasks are under way from first to last, what ends first is taken in first."""
+    window, taken, may_end = TaskWindow(2, first=2, most=2), list[int](), Event()
+    window.start([lambda: [0, may_end.wait()][0], lambda: 1], lambda number, _: taken.append(number))
+    window.make_room(1)
+    assert taken == [1]
+    may_end.set()
+    window.drain()
+    assert taken == [1, 0]
 
 
 def test_tasks_without_time_are_left_out():
