@@ -36,7 +36,7 @@ MAX_LINE = 4096
 _LOGGED = re.compile(r"^.*?(?<![\w.])(\w+) \.{3,} (\S.*?) *$", re.MULTILINE)
 _WHOLE = re.compile(r"\[?(\d+)(?:\.0)?\]?")
 """A whole number as DeepSpeed's fork writes some: `[1]` experts of all blocks, stage `1.0`."""
-_DECORATION = re.compile(r"\x1b\[[\d;]*[mK]| \[repeated \d+x across cluster\]|\\n\"[,}].*")
+_DECORATION = re.compile(r"(?:\x1b|\\u001b)\[[\d;]*[mK]| \[repeated \d+x across cluster\]|(?:\\r)?\\n\"\s*[,}].*")
 """Colours, what Ray adds to a line that other processes print as well, and what containers' logs put behind one."""
 _OVERRIDE = re.compile(r"\+{0,2}([a-z_]\w*(?:\.\w+)+)=(.*)", re.DOTALL)
 _END = {"|", "|&", "&", ")"}

@@ -28,6 +28,9 @@ MAX_STATEMENTS = 100_000
 """That are played, those of functions as often as they are called."""
 
 _ASSIGNMENT = re.compile(r"(?:(?:export|local|readonly|(?:declare|typeset)(?: -\w+)*)\s+)?([A-Za-z_]\w*)(\+?)=")
+_VALUE = re.compile(rf"{_ASSIGNMENT.pattern}(?:\(.*|\"[^\"]*\"|'[^']*'|\S*)", re.DOTALL)  # and that is all
+_ELEMENT = re.compile(r"([A-Za-z_]\w*)\[[^][]*\]\+?=")  # of an array, of which no more is known then
+_OPEN = re.compile(r"[$`*?{~]")  # begins what a shell makes any number of words of
 _REFERENCE = re.compile(
     r'"?\$\{(?P<array>[A-Za-z_]\w*)\[[@*]\]\}"?|"?\$(?P<all>[@*])"?'
     r"|\$\{(?P<count>#?)(?P<list>[A-Za-z_]\w*)\[(?P<index>[^][]+)\]\}"
@@ -270,7 +273,7 @@ class _Blocks:
         self.cases: list[str] = []
         """What each open `case` compares."""
         self.asks = ""
-        """`if` or `elif` while its condition is read."""
+        """`if`, `elif`, `while` or `until` while its condition is read."""
         self.status = _YES
         """Of the statements before, as `&&` and `||` ask for it."""
 
@@ -298,8 +301,9 @@ class _Blocks:
 
     def answer(self) -> None:
         """The condition is read whole."""
-        if self.asks == "if":
-            self.begin("if", taken=self.status)
+        if self.asks in _OPENING:  # nobody counts the rounds of a loop
+            status = -self.status if self.asks == "until" else self.status
+            self.begin(self.asks, taken=status if self.asks == "if" else min(status, _UNKNOWN))
         elif self.open:
             self.other(taken=self.status)
         self.asks = ""
@@ -320,18 +324,19 @@ def _take(script: Script, statement: str, *, blocks: _Blocks, joined: str, depth
         else:
             blocks.other(taken=_YES if any(fnmatchcase(value, each) for each in patterns) else _NO)
         rest = match[2].strip()
-    elif word in ("if", "elif"):
+    elif word in ("if", "elif", "while", "until"):
         blocks.asks, blocks.status = word, _answer(script, rest)
+        _ask(script, statement if word in _OPENING and word != "if" else script.asked)
         return
-    elif word == "then":
+    elif word == "then" or (word == "do" and blocks.asks):
         blocks.answer()
     elif blocks.asks:
         blocks.note(_answer(script, statement), joined=joined)
         return
     elif word == "{":
         blocks.begin(word, taken=blocks.runs(joined))
-    elif word in _OPENING:
-        blocks.begin(word, taken=_NO if _is_empty(script, word, rest=rest) else _ask(script, statement))
+    elif word == "for":
+        blocks.begin(word, taken=_NO if blocks.taken(joined) == _NO else _rounds(script, rest))
         return
     elif word == "else" and blocks.open:
         blocks.other(taken=_YES)
@@ -344,7 +349,7 @@ def _take(script: Script, statement: str, *, blocks: _Blocks, joined: str, depth
         is_repeated = any(closing == "done" for closing, _, _ in blocks.open) and program_of(statement.split())
         if statement and (is_repeated or blocks.taken(joined) == _NO):
             script.left_out.append(" ".join(statement.split()))
-        elif statement:
+        if statement and blocks.taken(joined) != _NO and (not is_repeated or _VALUE.fullmatch(statement)):
             was_sure, script.is_sure = script.is_sure, script.is_sure and blocks.taken(joined) == _YES
             blocks.note(_do(script, statement, depth=depth), joined=joined)
             script.is_sure = was_sure
@@ -353,12 +358,18 @@ def _take(script: Script, statement: str, *, blocks: _Blocks, joined: str, depth
         _take(script, rest.strip(), blocks=blocks, joined="", depth=depth)
 
 
-def _is_empty(script: Script, word: str, *, rest: str) -> bool:
-    """Whether a loop has no round, as where it goes through arguments that nobody gives."""
-    if word == "for":
-        _, within, words = _expand(script, rest).partition(" in ")
-        return bool(within) and words.strip(' "') in ("", "$@", "$*")
-    return _answer(script, rest) == (_YES if word == "until" else _NO)
+def _rounds(script: Script, rest: str) -> int:
+    """Whether `for` has any, as through arguments that nobody gives; what its variable is behind them is open."""
+    _, within, words = _expand(script, rest).partition(" in ")
+    words = words.strip() if within else script.variables.get("@", "$@")
+    is_given = "@" in script.variables or not re.fullmatch(r'"?\$\{?[@*](?::\d+)?\}?"?', words)
+    if not rest.startswith("((") and (not is_given or _known_operand(script, words) == ""):
+        return _NO
+    found, was_sure, script.is_sure = _ask(script, f"for {rest}"), script.is_sure, False
+    if name := re.match(r"[(\s]*([A-Za-z_]\w*)", rest):
+        _set(script, name[1], value=f"${name[1]}")
+    script.is_sure = was_sure
+    return found
 
 
 def _do(script: Script, statement: str, *, depth: int) -> int:
@@ -373,6 +384,9 @@ def _do(script: Script, statement: str, *, depth: int) -> int:
         return _YES
     if statement.startswith(("[ ", "[[ ", "((", "test ", "! ", "false")):
         return _answer(script, statement)
+    if match := _ELEMENT.match(statement):
+        known.pop(match[1], None)
+        return _YES
     while match := _ASSIGNMENT.match(statement):
         name, adds, value = match[1], match[2], statement[match.end() :]
         before = known.get(name, "") if adds else ""
@@ -395,9 +409,9 @@ def _do(script: Script, statement: str, *, depth: int) -> int:
         _place(script, rest[3:])
     elif word == "shift" and "@" in known:
         _place(script, " ".join(known["@"].split()[int(rest) if rest.isdigit() else 1 :]))
-    elif word == "unset":
-        for name in rest.split():
-            known.pop(name, None)
+    elif word in ("unset", "read", "mapfile", "readarray"):
+        for name in _split(rest):
+            known.pop(name.partition("[")[0], None)
     else:
         script.commands.append(command)
     return _YES if word in _SUCCEEDING and "|" not in command else _ask(script, command)
@@ -470,9 +484,9 @@ def _expand(script: Script, text: str) -> str:
         if (asked := match["sum"] if match["old"] is None else match["old"]) is not None:
             return _sum(script, asked) or match[0]
         name = match["braced"] or match["plain"]
-        if match["kind"] == "+":
-            return _expand(script, match["other"]) if known.get(name) else ""
         is_open = name not in known or (match["colon"] and _known_operand(script, known[name]) == "")
+        if match["kind"] == "+":
+            return "" if is_open else _expand(script, match["other"])
         if is_open and match["kind"] in ("-", "="):
             other = _expand(script, match["other"].strip("\"'"))
             known |= {name: other} if match["kind"] == "=" else {}
@@ -487,12 +501,15 @@ def _expand(script: Script, text: str) -> str:
 
 def _element(script: Script, match: re.Match[str]) -> str:
     """The number of an array's elements, or one of them; empty: it is not known."""
-    words, index = _split(script.variables.get(match["list"], "")), match["index"]
+    text, index = script.variables.get(match["list"], ""), match["index"].strip("\"'")
+    words = [] if "IFS" in script.variables else _split(text)
     if match["count"]:
-        return str(len(words)) if words and index in "@*" else ""
+        return str(len(words)) if words and index in "@*" and not _OPEN.search(text) else ""
     named = [word.partition("]=")[2] for word in words if word.startswith(f"[{_expand(script, index)}]=")]
     place = _sum(script, index)
-    return named[-1] if named else words[int(place)] if place.isdecimal() and int(place) < len(words) else ""
+    if named or not place.isdecimal() or int(place) >= len(words):
+        return "" if not named or _OPEN.search(text) else named[-1]
+    return "" if any(map(_OPEN.search, words[: int(place) + 1])) else words[int(place)]
 
 
 def _sum(script: Script, text: str) -> str:
@@ -536,11 +553,11 @@ def _answer(script: Script, condition: str) -> int:
     """Tests of strings and numbers in [ ], [[ ]] or (( )); what a shell would have to look for or to run is unknown."""
     if condition.startswith("! "):
         return -_answer(script, condition[2:].lstrip())
+    played = condition.replace("$#", str(sum(name.isdigit() for name in script.variables)))
     if condition.startswith("(("):
-        found = _sum(script, condition.strip()[2:-2])
+        found = _sum(script, played.strip()[2:-2])
         return _ask(script, condition) if not found else _NO if found == "0" else _YES
-    placed = sum(name.isdigit() for name in script.variables)
-    words = _split(_expand(script, condition.replace("$#", str(placed))))
+    words = _split(_expand(script, played))
     if words[:1] in (["true"], [":"], ["false"]):
         return _NO if words[0] == "false" else _YES
     if words[:1] not in (["test"], ["["], ["[["]):

@@ -229,11 +229,12 @@ def _are_near(one: torch.Tensor, other: torch.Tensor) -> bool:
     return torch.allclose(one, other, rtol=0.0, atol=near * scale, equal_nan=True)
 
 
-def other_samples(inputs: Tensors, *, times: int = 0) -> tuple[int, int, Tensors]:
-    """How many samples inputs have, another number, and so many: `times` as many, or, where that is not said, half of
-    them, or one and another one; all else is as it is.
+def other_samples(inputs: Tensors, *, times: int = 0, likely: int = 0) -> tuple[int, int, Tensors]:
+    """How many samples inputs have (the `likely` ones, else as the first), another number, and so many: `times` as
+    many, or, where that is not said, half of them, or one and another one; all else is as it is.
     """
-    own = len(inputs[0]) if inputs[0].dim() else 1
+    lengths = [len(each) if each.dim() else 1 for each in inputs]
+    own = likely if likely in lengths else lengths[0]
     other = own * times or (own // 2 if own > 1 else 2)
     return own, other, tuple(_take(each, own, other=other) if each.dim() else each for each in inputs)
 

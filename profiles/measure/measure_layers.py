@@ -528,12 +528,13 @@ class _Walk:
         times = max(2, (self.survey.share or max(self.survey.microbatch_sizes)) // len(self._target))
         while times > 3 and self._lack(sizes.most(times)):
             times //= 2
-        _, other, inputs = other_samples(segment.inputs, times=times)
+        inputs = other_samples(segment.inputs, times=times, likely=len(self._target))[2]
         loss = segment.loss
         if is_last:
-            loss = partial(_call_loss, self.model.loss, target=take_samples(self._target, other))
+            target = take_samples(self._target, times * len(self._target))  # where inputs are tokens, they are more
+            loss = partial(_call_loss, self.model.loss, target=target)
         part = Segment(segment.module, inputs, wants=segment.wants, waiting=segment.waiting, loss=loss)
-        with suppress(RuntimeError, ValueError, IndexError):
+        with suppress(Exception):  # as a layer or a loss that asserts how many there are
             more = 0 if self._lack(sizes.most(times)) else _least_workspace(part)
             fixed = (times * workspace - more) // (times - 1) if more else 0
             workspace = max(workspace, -(-more // times))

@@ -126,6 +126,8 @@ def test_where_experts_are(pattern: str, dense: int | None) -> None:
     [
         '{{"log":"{}\\n","stream":"stdout"}}',
         '{{"log":"{}\\n"}}',
+        '{{"log":"{}\\r\\n", "stream":"stdout"}}',
+        '{{"log": "\\u001b[32m{}\\u001b[0m\\n" , "stream": "stdout"}}',
         "{}",
         "\x1b[32m{}\x1b[0m",
         "7: {}",

@@ -477,3 +477,78 @@ def test_flags_that_depend_on_the_machine() -> None:
 def test_words_that_are_read_again(text: str, wanted: list[str]) -> None:
     """Tests that `eval` takes quotes off once more, and `shift` the first arguments."""
     assert words(text)[2:] == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("A=($(hosts))", "${#A[@]}"),
+        ("A=(`hosts`)", "${#A[@]}"),
+        ("A=(1 $NOT_SET)", "${#A[@]}"),
+        ("A=(x*)", "${#A[@]}"),
+        ("A=({1..4})", "${#A[@]}"),
+        ("A=(1 2)\nif [ -f x ]; then A=(1 2 3); fi", "${#A[@]}"),
+        ("IFS=,\nA=($NOT_SET 1,2)", "${#A[@]}"),
+        ("A=(1)\nA[3]=5", "${#A[@]}"),
+        ("A=(1 2)\nunset 'A[0]'", "${#A[@]}"),
+        ("A=(1 2)\nread -ra A <<< '1 2 3'", "${#A[@]}"),
+        ("A=(1 2)", "2"),
+    ],
+)
+def test_what_has_no_known_number_of_elements(text: str, wanted: str) -> None:
+    """Tests that elements are counted only where no shell would make others of them."""
+    assert words(f"{text}\npython a.py --a ${{#A[@]}}")[3] == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "index", "wanted"),
+    [
+        ("A=(3 $NOT_SET 5)", "0", "3"),
+        ("A=(3 $NOT_SET 5)", "2", "${A[2]}"),
+        ("A=($(hosts) 5)", "0", "${A[0]}"),
+        ("A=(3 4)\nA[1]=5", "1", "${A[1]}"),
+        ("declare -A A=([x]=3)\nA[x]=5", "x", "${A[x]}"),
+        ("declare -A A=([7b]=3 [8b]=4)", '"8b"', "4"),
+    ],
+)
+def test_an_element_behind_what_is_not_known(text: str, index: str, wanted: str) -> None:
+    """Tests that an element is read where its place is sure and nothing set it anew."""
+    assert words(f"{text}\npython a.py --a ${{A[{index}]}}")[3] == wanted
+
+
+@pytest.mark.parametrize(
+    ("loop", "is_asked"),
+    [
+        ("for N in 1 2; do :; done", True),
+        ("for ((N=0; N<4; N++)); do :; done", True),
+        ('for x in ""; do N=8; done', True),
+        ("while [ -z x ] || [ -f y ]; do N=8; done", True),
+        ("while\n[ -z x ]\n[ -n x ]\ndo N=8; done", True),
+        ("until [ -z x ] && [ -f y ]; do N=8; done", True),
+        ("read N", True),
+        ("for x; do N=8; done", False),
+        ('for x in "${@}"; do N=8; done', False),
+        ('for x in "${@:2}"; do N=8; done', False),
+        ("for x in $NOT_SET; do N=8; done", False),
+        ("while (( $# > 0 )); do N=8; done", False),
+        ("while [ -n x ] && [ -z x ]; do N=8; done", False),
+        ("until [ -n x ] || [ -f y ]; do N=8; done", False),
+        ("if [ -z x ]; then for N in 1 2; do :; done; fi", False),
+    ],
+)
+def test_what_a_loop_leaves(loop: str, is_asked: bool) -> None:
+    """Tests that a loop's own variable and what it sets are asked for, unless the loop has no round."""
+    assert words(f"N=4\n{loop}\npython a.py --a $N")[3] == ("$N" if is_asked else "4")
+
+
+def test_a_command_that_a_loop_makes() -> None:
+    """Tests that a command set anew in a loop is not read as it was before."""
+    text = "C='python a.py --a 1'\nfor x in 2; do C=\"python a.py --a $x\"; done\n$C"
+    with pytest.raises(ValueError, match=r"has no command with flags outside of 'C="):
+        words(text)
+
+
+@pytest.mark.parametrize(("text", "wanted"), [("X=$1", []), ("X=", []), ("X=3", ["--a"])])
+def test_flags_where_something_is_given(text: str, wanted: list[str]) -> None:
+    """Tests that `:+` adds nothing for an empty value or an argument that nobody gives, and `+` for one that is set."""
+    assert words(f"{text}\npython a.py ${{X:+--a}} ${{X+--b}}")[2:] == [*wanted, "--b"]

@@ -124,6 +124,9 @@ def test_samples_are_repeated_as_often_as_is_said():
     own, other, (tokens, bias) = other_samples((torch.ones(2, 3, dtype=torch.int64), torch.ones(1, 4)), times=4)
     assert (own, other, tokens.shape, bias.shape) == (2, 8, (8, 3), (1, 4))
     assert other_samples((torch.ones(1, 2),), times=3)[2][0].tolist() == [[1, 1], [1.5, 1.5], [1.5, 1.5]]
+    own, _, (table, hidden) = other_samples((torch.ones(7, 3), torch.ones(2, 3)), times=4, likely=2)
+    assert (own, table.shape, hidden.shape) == (2, (7, 3), (8, 3))
+    assert other_samples((torch.ones(6, 3),), times=4, likely=2)[1] == 24
 
 
 def test_other_samples_are_half_of_them_or_two():

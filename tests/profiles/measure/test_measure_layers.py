@@ -1,6 +1,7 @@
 """Models that train otherwise in microbatches of another size, found by kind and by comparison."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -255,3 +256,72 @@ def test_workspaces_hold_what_was_measured_of_both_sizes(
     sizes = survey_model(model, survey, defer=make_deferring).records["a", 2, 1].sizes
     assert (sizes.workspace, sizes.fixed_workspace) == found
     assert sizes.fixed_workspace + 4 * (sizes.workspace - sizes.fixed_workspace) >= more
+
+
+class Limited(nn.Linear):
+    """Takes no more than two samples."""
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        assert len(inputs) <= 2, "too many"
+        return super().forward(inputs)
+
+
+class WithTable(nn.Module):
+    """Gives what belongs to no sample before its samples."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.zeros(7, 5))
+
+    def forward(self, inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.table * 1, inputs
+
+
+class Adding(nn.Linear):
+    """Takes both."""
+
+    def forward(self, table: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
+        return super().forward(inputs + table.mean(0))
+
+
+def strict_tokens(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    assert len(target) == 2, "too many"
+    return functional.cross_entropy(output.flatten(0, -2), target.flatten())
+
+
+def flat_tokens(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    return functional.cross_entropy(output, target.flatten())
+
+
+@pytest.mark.parametrize(
+    ("layers", "loss", "largest"),
+    [
+        ({"a": lambda: Limited(5, 4)}, tokens, 2),
+        ({"a": lambda: nn.Linear(5, 4)}, strict_tokens, 2),
+        ({"a": nn.Identity, "b": lambda: nn.Sequential(nn.Linear(5, 4), nn.Flatten(0, 1))}, flat_tokens, 8),
+        ({"a": lambda: nn.Flatten(0, 1), "b": lambda: nn.Linear(5, 4)}, flat_tokens, 24),
+        ({"a": WithTable, "b": lambda: Adding(5, 4)}, tokens, 8),
+    ],
+)
+def test_layers_that_are_tried_with_more_samples(
+    monkeypatch: pytest.MonkeyPatch,
+    layers: dict[str, Callable[[], nn.Module]],
+    loss: Callable[..., torch.Tensor],
+    largest: int,
+) -> None:
+    """Tests that one that asserts how many it is given is measured all the same, and that tokens as samples, or a table
+    before samples, hide none: the most that a last layer could be run with is as often as many.
+    """
+    ran = list[int]()
+
+    def least(segment: Any) -> int:
+        workspace = LayerMemory(segment).workspace
+        ran.append(len(segment.inputs[-1]))
+        return workspace
+
+    monkeypatch.setattr("profiles.measure.measure_layers._least_workspace", least)
+    model = replace(make_model(loss, LABELS.clamp(min=0)), layers=layers)
+    survey = Survey(microbatch_sizes=(2,), share=8, effort=MeasuringEffort(repetitions=1, warm_up=0))
+    found = survey_model(model, survey, defer=make_deferring).records
+    assert all(record.is_measured for record in found.values())
+    assert ran[-1] == largest
