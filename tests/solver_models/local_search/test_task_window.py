@@ -48,7 +48,7 @@ def test_knowledge_is_what_the_width_says():
 
 
 def test_a_long_task_keeps_no_thread_waiting():
-    """Tests that, where as many tasks are under way from first to last, what ends first is taken in first."""
+    """Tests that what ends first is taken in first, where as many tasks are under way from first to last."""
     window, taken, may_end = TaskWindow(2, first=2, most=2), list[int](), Event()
     window.start([lambda: [0, may_end.wait()][0], lambda: 1], lambda number, _: taken.append(number))
     window.make_room(1)
