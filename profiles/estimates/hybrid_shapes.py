@@ -1,7 +1,9 @@
 """Shapes of hybrid models, whose blocks are parts of their own: attention, feed-forward part, experts, mixers."""
 
+import json
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from profiles.documents.refusal import render_value
@@ -22,17 +24,12 @@ _LETTERS = {
     "mlp": "-", "moe": "E",
 }  # fmt: skip
 """Kinds of layers by the names that transformers gives them, before release 5 and from it on."""
-_NOT_KNOWN = {
-    "jamba": ("mamba_dt_rank", "mixers of Mamba's first kind, with a step of low rank"),
-    "zamba": ("mamba_dt_rank", "mixers of Mamba's first kind, with a step of low rank"),
-    "zamba2": ("num_mem_blocks", "attention whose weights several blocks share"),
-    "falcon_h1": ("mamba_d_ssm", "a mixer beside attention in one block"),
-    "kimi_linear": ("linear_attn_config", "delta nets with a gate for every channel"),
-    "lfm2": ("conv_L_cache", "convolutions without a state"),
-    "lfm2_moe": ("conv_L_cache", "convolutions without a state"),
-    "olmo_hybrid": ("linear_num_key_heads", "delta nets with projections of their own"),
-}
+_NOT_KNOWN = json.loads(Path(__file__).with_name("unknown_parts.json").read_text(encoding="utf-8"))
 """By `model_type`, a field and what it stands for, of whose times nothing is known."""
+_NOT_OF_NEMOTRON = {
+    "moe_latent_size": "experts narrower than the stream of tokens are not read",
+    "tie_word_embeddings": "its class in transformers 5.24 has two matrices all the same",
+}
 
 
 def read_any_shape(text: str, *, name: str) -> ModelShape:
@@ -66,7 +63,7 @@ def read_hybrid_shape(config: Mapping[str, Any], *, name: str) -> ModelShape:
 
 def _listed(take: ConfigReader, *, blocks: int) -> str | None:
     """Letters of the kinds that are listed layer by layer; None: they are not. Raises ValueError for other kinds."""
-    name = next((each for each in ("layers_block_type", "layer_types") if take.config.get(each) is not None), "")
+    name = take.name_of("layers_block_type", "layer_types")
     if (kinds := take.config.get(name)) is None:
         return None
     letters = [_LETTERS.get(str(kind), "") for kind in kinds] if isinstance(kinds, list) else []
@@ -80,22 +77,22 @@ def _listed(take: ConfigReader, *, blocks: int) -> str | None:
 
 def _nemotron(take: ConfigReader) -> ModelShape:
     """`hybrid_override_pattern` has a letter for every layer, or kinds are listed."""
-    listed = take.config.get("layers_block_type")
     pattern = take.config.get("hybrid_override_pattern")
-    if pattern is None and isinstance(listed, list):
-        pattern = _listed(take, blocks=take("num_hidden_layers", len(listed)))
-    blocks = take("num_hidden_layers", len(pattern) if isinstance(pattern, str) else 0)
+    stated = take.config.get(take.name_of("layers_block_type", "layer_types")) if pattern is None else pattern
+    blocks = take("num_hidden_layers", len(stated) if isinstance(stated, str | list) else 0)
+    listed = _listed(take, blocks=blocks)
+    pattern = listed if pattern is None else pattern
     known = re.escape("".join(set(SUBLAYERS) - {"G"}))
     if not isinstance(pattern, str) or re.fullmatch(f"[{known}]+", pattern) is None or len(pattern) != blocks:
         raise ValueError(
             f"{take.name}: hybrid_override_pattern = {render_value(pattern)}; give a letter of M, *, - and E "
             f"for each of {blocks} layers"
         )
-    if (latent := take.config.get("moe_latent_size")) is not None:
-        raise ValueError(
-            f"{take.name}: moe_latent_size = {render_value(latent)}: experts narrower than the stream of tokens are "
-            "not read; give a model without it"
-        )
+    if listed not in (None, pattern):
+        raise ValueError(f"{take.name}: hybrid_override_pattern = {pattern!r}: other layers are listed; leave one out")
+    for field, why in _NOT_OF_NEMOTRON.items():
+        if (stated := take.config.get(field)) is not None and stated is not False:
+            raise ValueError(f"{take.name}: {field} = {render_value(stated)}: {why}; give a model without it")
     names = ("mamba_num_heads", "mamba_head_dim", "n_groups", "ssm_state_size")
     return ModelShape(
         **take.common(),
@@ -110,10 +107,8 @@ def _nemotron(take: ConfigReader) -> ModelShape:
 
 def _mixer(take: ConfigReader, *names: str, gates: int = 1, width: int | None = None) -> RecurrentShape:
     """By the names of its heads, their width (or as wide as stated here), its groups and its state."""
-    heads, own_width, groups, state = names
-    return RecurrentShape(
-        heads=take(heads), head_width=take(own_width, width), groups=take(groups), state=take(state), gates=gates
-    )
+    heads, groups, state = take(names[0]), take.first(names[2], "mamba_n_groups"), take(names[3])
+    return RecurrentShape(heads=heads, head_width=take(names[1], width), groups=groups, state=state, gates=gates)
 
 
 def _qwen(take: ConfigReader) -> ModelShape:
@@ -149,14 +144,17 @@ def _granite(take: ConfigReader) -> ModelShape:
         )
     has_experts = take("num_local_experts", 0) > 0
     names = ("mamba_n_heads", "mamba_d_head", "mamba_n_groups", "mamba_d_state")
-    width = take("mamba_expand", 2) * take("hidden_size") // take("mamba_n_heads")
+    expanded, heads = take("mamba_expand", 2) * take("hidden_size"), take("mamba_n_heads")
+    if "M" in first and take("mamba_d_head", expanded // heads) * heads != expanded:
+        told = f"mamba_d_head = {take('mamba_d_head')}: {heads} heads of mixers fill mamba_expand x hidden_size"
+        raise ValueError(f"{take.name}: {told}; give {expanded // heads}")
     return ModelShape(
         **take.common(),
         blocks=2 * blocks,
-        inner=take.first("shared_intermediate_size", "intermediate_size"),
+        inner=take("shared_intermediate_size" if "shared_intermediate_size" in take.config else "intermediate_size"),
         mixture=read_mixture(take) if has_experts else None,
         pattern="".join(letter + ("E" if has_experts else "-") for letter in first),
-        mamba=_mixer(take, *names, width=width) if "M" in first else None,
+        mamba=_mixer(take, *names, width=expanded // heads) if "M" in first else None,
     )
 
 

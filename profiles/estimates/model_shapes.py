@@ -180,23 +180,15 @@ class ModelShape:
         return next((f"{value} {what}" for what, value in parts.items() if value % degree), "")
 
 
-ALIASES = {
-    "llama3-8b": "meta-llama--Meta-Llama-3.1-8B",
-    "llama3-70b": "meta-llama--Meta-Llama-3.1-70B",
-    "llama3-405b": "meta-llama--Meta-Llama-3.1-405B",
-    "qwen3-8b": "Qwen--Qwen3-8B",
-    "qwen3-32b": "Qwen--Qwen3-32B",
-    "qwen3-30b-a3b": "Qwen--Qwen3-30B-A3B",
-    "qwen3-235b-a22b": "Qwen--Qwen3-235B-A22B",
-    "deepseek-v3": "deepseek-ai--DeepSeek-V3",
-    "gpt-oss-20b": "openai--gpt-oss-20b",
-    "gpt-oss-120b": "openai--gpt-oss-120b",
-    "mixtral-8x7b": "mistralai--Mixtral-8x7B-v0.1",
-    "mixtral-8x22b": "mistralai--Mixtral-8x22B-v0.1",
-}
-"""Short names of configurations that come with aiconfigurator-core."""
+_CLASS_DEFAULTS, _FIELD_KINDS, ALIASES = (
+    json.loads(Path(__file__).with_name(f"{name}.json").read_text(encoding="utf-8"))
+    for name in ("class_defaults", "field_kinds", "short_names")
+)
+"""By `model_type`, what transformers takes for a field that a configuration leaves out; by field, which kinds' classes
+read it: others leave it out in silence; short names of configurations that come with aiconfigurator-core."""
 
 _LATENT_KINDS = ("deepseek_v2", "deepseek_v3", "kimi_k2")
+_KIMI = ("q_lora_rank", "n_shared_experts", "first_k_dense_replace", "moe_intermediate_size")
 _MIXTURE_KINDS = (
     *_LATENT_KINDS, "qwen2_moe", "qwen3_moe", "mixtral", "gpt_oss", "glm4_moe", "minimax_m2", "olmoe", "granitemoe",
 )  # fmt: skip
@@ -210,14 +202,7 @@ _WINDOWED_KINDS = ("mistral", "ministral3", "mixtral", "phi3", "qwen3_moe")
 """Those whose window, if they state one, is of all blocks."""
 _SWITCHED_KINDS = ("qwen2", "qwen3", "qwen2_moe", "qwen3_moe", "smollm3")
 """Those whose window is none unless `use_sliding_window` is true."""
-_CLASS_DEFAULTS: dict[str, dict[str, Any]] = json.loads(
-    Path(__file__).with_name("class_defaults.json").read_text(encoding="utf-8")
-)
-"""By `model_type`, what transformers takes for a field that a configuration leaves out."""
 _ATTENTION = {"full_attention", "sliding_attention"}
-_PARTS = ("num_experts", "num_local_experts", "n_routed_experts", "kv_lora_rank", "mamba_d_state", "linear_attn_config",
-          "cross_attention_layers", "index_topk")  # fmt: skip
-"""Fields of blocks of other kinds: a class that has none of these would leave them out in silence."""
 
 
 def read_shape(text: str, *, name: str) -> ModelShape:
@@ -234,12 +219,13 @@ def read_shape(text: str, *, name: str) -> ModelShape:
         part = "its text_config, if that is" if isinstance(config, dict) and "text_config" in config else "a model of"
         raise ValueError(f"{name}: model_type = {render_value(kind)} is not read; give {part} {', '.join(_READ_KINDS)}")
     take = ConfigReader(config, name)
-    own = _PARTS[:3] * (kind in _MIXTURE_KINDS) + _PARTS[3:4] * (kind in _LATENT_KINDS)
-    if other := next((part for part in _PARTS if part not in own and config.get(part)), None):
-        raise ValueError(f"{name}: {other} = {render_value(config[other])}: {kind} has none; give its own model_type")
-    heads, hidden = take("num_attention_heads"), take("hidden_size")
-    if take.config.get("head_dim") is None and kind not in _LATENT_KINDS and hidden % heads:
+    if kind == "kimi_k2" and (left_out := next((each for each in _KIMI if each not in config), "")):
+        raise ValueError(f"{name}: {left_out} is left out, and transformers has no class of kimi_k2; state it")
+    heads, hidden, width = take("num_attention_heads"), take("hidden_size"), take.config.get("head_dim")
+    if width is None and kind not in _LATENT_KINDS and hidden % heads:
         raise ValueError(f"{name}: hidden_size = {hidden} is not a multiple of {heads} heads; give head_dim")
+    if kind == "helium" and take("head_dim", hidden // heads) * heads != hidden:
+        raise ValueError(f"{name}: head_dim = {width}: helium's heads fill hidden_size; give {hidden // heads}")
     return ModelShape(
         **take.common(),
         blocks=take("num_hidden_layers"),
@@ -254,7 +240,13 @@ class ConfigReader:
     """Whole numbers of a configuration by name; what it leaves out is what its class in transformers has."""
 
     def __init__(self, config: Mapping[str, Any], name: str) -> None:
-        self.config, self.name = {**_CLASS_DEFAULTS.get(config.get("model_type", ""), {}), **config}, name
+        kind = config.get("model_type", "")
+        self.config, self.name = {**_CLASS_DEFAULTS.get(kind, {}), **config}, name
+        if other := next((each for each, kinds in _FIELD_KINDS.items() if config.get(each) and kind not in kinds), ""):
+            raise ValueError(
+                f"{name}: {other} = {render_value(config[other])}: {kind} has none; give its own model_type, or leave "
+                f"{other} out"
+            )
 
     def __call__(self, key: str, otherwise: int | None = None) -> int:
         """Raises ValueError for what is none, or is missing without another value; 0 is taken only in its place."""
@@ -268,8 +260,16 @@ class ConfigReader:
         return value
 
     def first(self, *keys: str, otherwise: int | None = None) -> int:
-        """The first of several names that is there."""
-        return self(next((key for key in keys if self.config.get(key) is not None), keys[0]), otherwise)
+        """The value that one of several names has."""
+        return self(self.name_of(*keys), otherwise)
+
+    def name_of(self, *keys: str) -> str:
+        """The first of several names that is there; raises ValueError where two differ."""
+        stated = [key for key in keys if self.config.get(key) is not None] or [keys[0]]
+        if other := next((key for key in stated if self.config.get(key) != self.config.get(stated[0])), None):
+            texts = [f"{key} = {render_value(self.config[key])[:80]}" for key in (stated[0], other)]
+            raise ValueError(f"{self.name}: {' and '.join(texts)} are one thing; give one value")
+        return stated[0]
 
     def common(self) -> dict[str, Any]:
         """Fields of a shape that all kinds of models state by the same names."""
@@ -341,12 +341,14 @@ def read_mixture(take: ConfigReader) -> ExpertShape:
                 f"{take.name}: {key} = {render_value(stated)} is not read, for dense blocks then stand between those "
                 f"with experts; give {regular}"
             )
-    inner = take("moe_intermediate_size", take("intermediate_size"))
+    kind, widths = take.config.get("model_type"), ("moe_intermediate_size", "intermediate_size")
+    has_own = kind in _LATENT_KINDS or widths[0] in _CLASS_DEFAULTS.get(kind, {})
+    inner = take(widths[0], take(widths[1])) if has_own else take.first(*widths)
     return ExpertShape(
         experts=take.first("n_routed_experts", "num_local_experts", "num_experts"),
         chosen=take("num_experts_per_tok"),
         inner=inner,
         shared_inner=take.first(*_SHARED, otherwise=inner * take("n_shared_experts", 0)),
-        has_biases=take.config.get("model_type") == "gpt_oss",
+        has_biases=kind == "gpt_oss",
         dense_layers=take("first_k_dense_replace", 0),
     )

@@ -89,6 +89,8 @@ def test_kinds_may_be_listed_instead_of_letters():
         assert read_hybrid_shape({**kept, "layers_block_type": listed}, name="x") == read_hybrid_shape(
             NEMOTRON_H, name="x"
         )
+        for field in ("layer_types", "layers_block_type"):
+            assert read_hybrid_shape({**kept, field: listed}, name="x").head_width == 128
         with pytest.raises(ValueError, match=r"layers_block_type = .* for each of 52 layers"):
             read_hybrid_shape({**kept, "layers_block_type": ["conv", *listed[1:]]}, name="x")
 
@@ -107,9 +109,23 @@ def test_kinds_may_be_listed_instead_of_letters():
         ({**QWEN3_NEXT, "layer_types": ["full_attention"]}, r"layer_types = \[1 entries\]; give one of"),
         ({**QWEN3_NEXT, "layer_types": "full_attention"}, 'layer_types = "full_attention"; give one of'),
         ({**GRANITE_4, "mamba_n_heads": None}, "mamba_n_heads = null"),
+        ({**GRANITE_4, "mamba_d_head": 128}, "mamba_d_head = 128: 48 heads of mixers fill .*; give 64"),
+        ({**BAMBA, "shared_intermediate_size": 64}, "shared_intermediate_size = 64: bamba has none"),
+        ({**QWEN3_NEXT, "layers_block_type": ["mamba"] * 48}, "layers_block_type = .*: qwen3_next has none"),
+        ({**NEMOTRON_H, "attention_head_dim": 96}, "head_dim = 128 and attention_head_dim = 96 are one thing"),
+        ({**NEMOTRON_H, "mamba_n_groups": 4}, "n_groups = 8 and mamba_n_groups = 4 are one thing"),
+        ({**NEMOTRON_H, "layer_types": ["mlp"] * 52}, "hybrid_override_pattern = .*: other layers are listed"),
+        ({**NEMOTRON_H, "tie_word_embeddings": True}, "tie_word_embeddings = true: .* two matrices"),
     ],
 )
 def test_unknown_parts_are_refused_by_their_field(config: dict[str, Any], told: str):
     """Tests that a hybrid model of whose layers no times are known is refused with the field that states them."""
     with pytest.raises(ValueError, match=told):
         read_any_shape(json.dumps(config), name="config.json")
+
+
+def test_nemotron_has_heads_of_128_unless_it_says_otherwise():
+    """Tests that the width of a head that is left out is its class', not that of the stream's share."""
+    kept = {name: value for name, value in NEMOTRON_H.items() if name != "attention_head_dim"}
+    assert read_hybrid_shape({**kept, "num_attention_heads": 64}, name="x").head_width == 128
+    assert read_hybrid_shape({**kept, "head_dim": 64}, name="x").head_width == 64

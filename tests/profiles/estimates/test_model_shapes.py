@@ -212,3 +212,63 @@ def test_sizes_that_contradict_each_other(changes: dict[str, Any], told: str):
     """Tests that a field is refused where it contradicts another, rather than rounded or left out."""
     with pytest.raises(ValueError, match=told):
         read(**changes)
+
+
+LATENT = {"q_lora_rank": 96, "kv_lora_rank": 48, "qk_rope_head_dim": 16, "qk_nope_head_dim": 32, "v_head_dim": 32,
+          "n_routed_experts": 32, "num_experts_per_tok": 8}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        ({"attention_head_dim": 96}, "attention_head_dim = 96: llama has none; .* or leave attention_head_dim out"),
+        ({"block_configs": [{}]}, "block_configs = .*: llama has none"),
+        ({"model_type": "mixtral", "num_local_experts": 8, "n_shared_experts": 1}, "n_shared_experts = 1: mixtral has"),
+        ({"model_type": "mixtral", "n_routed_experts": 8}, "n_routed_experts = 8: mixtral has none"),
+        (
+            {"model_type": "olmoe", "num_experts": 8, "shared_expert_intermediate_size": 64},
+            "shared_expert_.*: olmoe has",
+        ),
+        (
+            {"model_type": "qwen3_moe", "num_experts": 8, "first_k_dense_replace": 1},
+            "first_k_dense_replace = 1: qwen3_moe",
+        ),
+        (
+            {"model_type": "glm4_moe", "n_routed_experts": 8, "mlp_layer_types": ["dense", "sparse"]},
+            "mlp_layer_types = ",
+        ),
+    ],
+)
+def test_fields_that_a_class_does_not_read(config: dict[str, Any], told: str):
+    """Tests that sizes of another kind's fields are refused, for this kind's class would leave them out."""
+    with pytest.raises(ValueError, match=f"toy: {told}"):
+        read(**config)
+
+
+def test_two_names_of_one_size_agree():
+    """Tests that experts and their width may have several names if all say the same."""
+    own = {"model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 2}
+    assert read(**own, num_experts=8, moe_intermediate_size=1024) == read(**own)
+    with pytest.raises(ValueError, match="num_local_experts = 8 and num_experts = 16 are one thing; give one value"):
+        read(**own, num_experts=16)
+    with pytest.raises(ValueError, match="moe_intermediate_size = 256 and intermediate_size = 1024 are one thing"):
+        read(**own, moe_intermediate_size=256)
+
+
+def test_heads_of_helium_fill_the_stream():
+    """Tests that Helium's heads, whose outputs are projected as they are, are as wide together as the stream."""
+    with pytest.raises(ValueError, match="head_dim = 128: helium's heads fill hidden_size; give 64"):
+        read(model_type="helium", num_key_value_heads=8)
+    assert read(model_type="helium", num_key_value_heads=8, head_dim=64).head_width == 64
+
+
+def test_a_kind_without_a_class_states_its_fields():
+    """Tests that Kimi K2, whose class is not transformers', must state what others' classes have by themselves."""
+    stated = {"n_shared_experts": 1, "first_k_dense_replace": 1, "moe_intermediate_size": 64}
+    assert read(model_type="kimi_k2", **LATENT, **stated).mixture == ExpertShape(
+        experts=32, chosen=8, inner=64, shared_inner=64, dense_layers=1
+    )
+    for field in stated:
+        kept = {name: value for name, value in stated.items() if name != field}
+        with pytest.raises(ValueError, match=f"{field} is left out, and transformers has no class of kimi_k2"):
+            read(model_type="kimi_k2", **LATENT, **kept)
