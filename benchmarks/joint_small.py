@@ -2,8 +2,8 @@
 
 64 random problems of at most 12 layers, 4 devices, 8 microbatches; a quarter each with all default options, with
 replicas but one stage per device, with two stages per device but no replicas, and with neither. Proved by
-`certificate`: the certified bound equals the makespan; by `complete search`: every partition, mapping and order was
-closed by a tree, by enumeration or by branch and bound, not by CP-SAT's word. `two-level`: two hosts of two devices.
+`certificate`: the bound that is derived again equals the makespan; only that counts. By `complete search`: all was
+closed by trees, enumeration or branch and bound, not by CP-SAT's word. `two-level`: two hosts of two devices.
 """
 
 from collections import Counter
@@ -24,7 +24,7 @@ HEADER = (
     "proved by", "stages x replicas", "verified", "certificate", "s",
 )  # fmt: skip
 
-SECONDS, MARGIN, SEED, TARGET, COUNT = 10.0, 0.5, 7, 0.95, 64
+SECONDS, MARGIN, SEED, TARGET, COUNT = 10.0, 0.5, 7, 63, 64
 
 OPTIONS = {
     "all": Options(),
@@ -35,9 +35,9 @@ OPTIONS = {
 """`all`: what the planner decides by default; the others leave out chunks, or replicas, or both."""
 
 
-def problems() -> Iterator[tuple[str, str, Problem]]:
-    """Name, options and problem: memory x links x speeds in turn, every third a graph."""
-    rng = Random(SEED)
+def problems(seed: int = SEED) -> Iterator[tuple[str, str, Problem]]:
+    """Name, options and problem: memory x links x speeds in turn, every third a graph; other seeds, other profiles."""
+    rng = Random(seed)
     kinds = list(
         product(("loose", "mid", "tight"), ("homogeneous", "two-level", "random"), ("equal", "classes", "different"))
     )
@@ -51,7 +51,7 @@ def problems() -> Iterator[tuple[str, str, Problem]]:
             memory=memory,
             links=links,
             speeds=speeds,
-            seed=number,
+            seed=number + (seed - SEED) * COUNT,
         )
         workload = make_workload(family)
         assert workload.cluster is not None
@@ -84,6 +84,8 @@ Proof = Literal["certificate", "complete search", "open"]
 def proof_of(planned: Planned) -> Proof:
     """How the plan is known to be optimal, if it is."""
     evidence = planned.evidence
+    if not (planned.is_verified and planned.is_certified):
+        return "open"
     if evidence.lower_bound_ns >= evidence.makespan_ns:
         return "certificate"
     return "complete search" if evidence.solver_bound_ns == evidence.makespan_ns else "open"
@@ -111,10 +113,12 @@ def cells(name: str, options: str, problem: Problem, planned: Planned) -> list[s
 
 def main() -> None:
     """Plan all problems, a row each, and say how many are proved."""
-    given = make_parser(__doc__).parse_args()
+    parser = make_parser(__doc__)
+    parser.add_argument("--seed", type=int, default=SEED, help="other problems of the same kinds")
+    given = parser.parse_args()
     table = Table.about("# Small joint problems", __doc__, header=HEADER, output=given.output)
     results: list[tuple[str, Planned]] = []
-    rows = list(problems())
+    rows = list(problems(given.seed))
     for name, options, problem in rows[3::11][:6] if given.quick else rows:
         limits = Limits(time_limit_s=SECONDS - MARGIN, patience_s=SECONDS)
         results.append((options, plan_and_check(problem, limits)))
@@ -128,17 +132,16 @@ def remarks(results: list[tuple[str, Planned]]) -> Iterator[str]:
     for kind in OPTIONS:
         found = Counter(proof for options, proof in kept if options == kind)
         yield (
-            f"* Options `{kind}`: {found['certificate'] + found['complete search']} of {found.total()} proved "
-            f"({found['certificate']} by certificate, {found['complete search']} by complete search), "
-            f"{found['open']} open, {found['late']} not back within {SECONDS:g} s"
+            f"* Options `{kind}`: {found['certificate']} of {found.total()} proved by certificate, "
+            f"{found['complete search']} by complete search, {found['open']} open, {found['late']} late"
         )
-    proved = sum(proof in ("certificate", "complete search") for _, proof in kept)
+    proved = sum(proof == "certificate" for _, proof in kept)
     slowest = max(planned.total_s for _, planned in results)
-    verdict = "met" if proved >= TARGET * len(kept) else "missed"
+    verdict = "met" if proved >= TARGET else "missed"
     yield ""
     yield (
-        f"Proved optimal: {proved} of {len(kept)}. Slowest: {slowest:.1f} s from the call to the plan. "
-        f"Target: at least {percent(TARGET)} of all {COUNT} within {SECONDS:g} s each: "
+        f"Proved by certificate: {proved} of {len(kept)}. Slowest: {slowest:.1f} s from the call to the plan. "
+        f"Target: at least {TARGET} of {COUNT} within {SECONDS:g} s each: "
         f"{verdict if len(kept) == COUNT else 'not judged by a few rows'}."
     )
 
